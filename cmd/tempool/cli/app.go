@@ -137,8 +137,8 @@ func (a *app) withControlPlane(ctx context.Context, use func(controlPlane) error
 
 // withAdvice adds what to do to failures whose cause the control plane does not know.
 func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || len(a.options.Gateways) > 0 { // without Temporal
+		return err
 	}
 	_, message := describe(err)
 	var missing *serviceerror.NotFound

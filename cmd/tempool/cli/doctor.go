@@ -38,11 +38,8 @@ certificates that tempool call would use.`,
 		Example: `  tempool doctor
   tempool doctor -o json | jq -r '.findings[] | select(.level == "problem") | .action'`,
 	}
-	gateways.credentialFlags(c) // all gateways are checked
+	gateways.credentialFlags(a, c) // all gateways are checked
 	return a.localCommand(c, func(ctx context.Context, _ []string) error {
-		if err := gateways.credentials.Apply(&a.options); err != nil {
-			return err
-		}
 		facts := a.examine(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()

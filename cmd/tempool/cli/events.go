@@ -41,24 +41,16 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
 	c.Flags().StringVar(&flags.since, "since", "",
 		"only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 	completeFlag(c, "type", api.EventTypes()...)
-	flags.gateway.flags(c)
 	checkFlags(c, func(*cobra.Command) error {
-		if _, err := flags.options(time.Time{}); err != nil {
-			return err
-		}
-		return flags.gateway.check()
+		_, err := flags.options(time.Time{})
+		return err
 	})
 	c.ValidArgsFunction = a.completePools
-	return a.localCommand(c, func(ctx context.Context, args []string) error {
+	return a.gatewaysCommand(c, &flags.gateway, func(ctx context.Context, cp controlPlane, args []string) error {
 		options, _ := flags.options(a.now()) // checkFlags has parsed them
 		if len(args) > 0 {
 			options.Pool = args[0]
 		}
-		cp, err := a.dialGateways(ctx, &flags.gateway)
-		if err != nil {
-			return err
-		}
-		defer cp.Close()
 		return a.printEvents(ctx, cp, options)
 	})
 }

@@ -21,16 +21,18 @@ type gatewayFlags struct {
 	credentials tempool.Credentials
 }
 
-func (g *gatewayFlags) flags(c *cobra.Command) {
+func (g *gatewayFlags) flags(a *app, c *cobra.Command) {
 	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil,
 		"gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+
 			", else the endpoints in the pool's roster)")
 	completeFlag(c, "gateway", "http://127.0.0.1:7460")
-	g.credentialFlags(c)
+	g.credentialFlags(a, c)
+	checkFlags(c, func(*cobra.Command) error { return g.check() })
 }
 
-// credentialFlags are the flags of a command that asks the gateways which Temporal knows.
-func (g *gatewayFlags) credentialFlags(c *cobra.Command) {
+// credentialFlags are the flags of a command that asks the gateways which Temporal knows. The files are read before c
+// runs.
+func (g *gatewayFlags) credentialFlags(a *app, c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&g.credentials.TokenFile, "token-file", "",
 		"file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
@@ -42,6 +44,10 @@ func (g *gatewayFlags) credentialFlags(c *cobra.Command) {
 		"PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
 	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
 		mustDefine(c, c.MarkFlagFilename(name))
+	}
+	c.PreRunE = func(*cobra.Command, []string) error {
+		a.running = true
+		return g.credentials.Apply(&a.options)
 	}
 }
 
@@ -63,7 +69,7 @@ func isEndpoint(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// apply sets the gateways and their credentials in o.
+// apply sets the gateways in o.
 func (g *gatewayFlags) apply(o *tempool.Options) error {
 	o.Gateways = g.endpoints
 	if list := os.Getenv(envGateway); len(o.Gateways) == 0 && list != "" {
@@ -76,46 +82,41 @@ func (g *gatewayFlags) apply(o *tempool.Options) error {
 			o.Gateways = append(o.Gateways, endpoint)
 		}
 	}
-	return g.credentials.Apply(o)
+	return nil
 }
 
-// dialGateways connects to the gateways that g selects, or to the control plane that knows them. The caller closes the
-// connection.
-func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, error) {
-	if err := g.apply(&a.options); err != nil {
-		return nil, err
-	}
-	request, cancel := a.request(ctx)
-	defer cancel()
-	cp, err := a.dial(request, a.options)
-	if api.CodeOf(err) == api.CodeUnavailable {
-		return nil, api.Errorf(api.CodeUnavailable,
-			"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message(err))
-	}
-	return cp, err
+// gatewaysCommand makes c run with a connection to the gateways that g selects, or to the control plane that knows
+// them.
+func (a *app) gatewaysCommand(c *cobra.Command, g *gatewayFlags,
+	run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
+	g.flags(a, c)
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		if err := g.apply(&a.options); err != nil {
+			return err
+		}
+		dialled := false
+		err := a.withControlPlane(ctx, func(cp controlPlane) error {
+			dialled = true
+			return run(ctx, cp, args)
+		})
+		if !dialled && api.CodeOf(err) == api.CodeUnavailable {
+			return api.Errorf(api.CodeUnavailable,
+				"%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message(err))
+		}
+		return err
+	})
 }
 
-// gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that
-// g selects.
+// gatewayCommand is gatewaysCommand with the pool that the first argument names.
 func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	g.flags(c)
-	checkFlags(c, func(*cobra.Command) error { return g.check() })
 	c.ValidArgsFunction = a.completePools
-	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		cp, err := a.dialGateways(ctx, g)
-		if err != nil {
-			return err
-		}
-		defer cp.Close()
+	return a.gatewaysCommand(c, g, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
-		err = run(ctx, cp.Pool(name), args)
-		switch {
-		case ctx.Err() != nil:
+		err := run(ctx, cp.Pool(name), args)
+		if ctx.Err() != nil {
 			return api.Errorf(codeInterrupted, "interrupted; calls in flight are cancelled")
-		case len(a.options.Gateways) > 0: // without Temporal
-			return err
 		}
-		return a.withAdvice(ctx, cp, err)
+		return err
 	})
 }

@@ -48,7 +48,6 @@ must be running, and you need the right read on the pool.`,
 	f.DurationVar(&since, "since", 0, "only lines newer than this, such as 10m")
 	f.IntVarP(&o.Tail, "lines", "n", defaultLogLines,
 		"maximum number of lines per worker, the newest ones; -1 for all lines of one worker")
-	gateways.flags(c)
 	checkFlags(c, func(*cobra.Command) error {
 		_, slot, err := poolOrWorker(c.Flags().Arg(0))
 		switch {
@@ -62,21 +61,16 @@ must be running, and you need the right read on the pool.`,
 			return usagef("--lines is %d; give 0 to %d, for one worker up to %d or -1 for all", o.Tail, maxPoolLogLines,
 				maxLogLines)
 		}
-		return gateways.check()
+		return nil
 	})
 	c.ValidArgsFunction = a.completeWorkers
-	return a.localCommand(c, func(ctx context.Context, args []string) error {
+	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
-		cp, err := a.dialGateways(ctx, &gateways)
-		if err != nil {
-			return err
-		}
-		defer cp.Close()
 		o.Worker = slot
 		if since > 0 {
 			o.Since = a.now().Add(-since)
 		}
-		return a.withAdvice(ctx, cp, a.printLogs(ctx, cp.Pool(name), o))
+		return a.printLogs(ctx, cp.Pool(name), o)
 	})
 }
 

@@ -43,20 +43,13 @@ once.`,
 		return a.runTop(ctx, cp, strings.Join(args, ""), interval)
 	})
 	c.Flags().DurationVar(&interval, "interval", defaultTopInterval, "time between a response and the next request")
-	gateways.credentialFlags(c)
+	gateways.credentialFlags(a, c)
 	checkFlags(c, func(*cobra.Command) error {
 		if interval < minTopInterval {
 			return usagef("--interval is %s; give at least %s", interval, minTopInterval)
 		}
 		return nil
 	})
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := gateways.credentials.Apply(&a.options); err != nil {
-			return err
-		}
-		return run(cmd, args)
-	}
 	return c
 }
 

@@ -27,18 +27,11 @@ gateway shows to everybody, or asks for a token.`,
   tempool ui --print
   tempool ui --gateway unix:/var/lib/tempool/gateway.sock`,
 	}
-	gateways.flags(c)
 	c.Flags().BoolVar(&printOnly, "print", false, "print the address and open no browser")
-	checkFlags(c, func(*cobra.Command) error { return gateways.check() })
-	return a.localCommand(c, func(ctx context.Context, _ []string) error {
-		cp, err := a.dialGateways(ctx, &gateways)
-		if err != nil {
-			return err
-		}
-		defer cp.Close()
+	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, _ []string) error {
 		link, err := a.dashboardLink(ctx, cp, a.options.Gateways)
 		if err != nil {
-			return a.withAdvice(ctx, cp, err)
+			return err
 		}
 		if printOnly || a.format == formatJSON || a.browse(link.URL) != nil {
 			return a.printMessage(link, "%s", link.URL)
