@@ -147,12 +147,7 @@ func (p *Pool) askEachGateway(ctx context.Context, request transport.Request, ta
 		if err != nil {
 			return err
 		}
-		endpoints = nil
-		for _, w := range status.Workers {
-			if w.Endpoint != "" && !slices.Contains(endpoints, w.Endpoint) {
-				endpoints = append(endpoints, w.Endpoint)
-			}
-		}
+		endpoints = status.Endpoints()
 	}
 	request.Timeout = sessionTimeout
 	var failures []error

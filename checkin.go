@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
 )
@@ -78,21 +76,19 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 	if err != nil {
 		return c.fromTemporal(err, "check in "+request.LeaseID)
 	}
-	c.lines.checkedIn(ref.Pool, ref.Slot)
+	c.mu.Lock()
+	line := c.lines[ref.Pool]
+	c.mu.Unlock()
+	if line != nil {
+		line.checkedIn(ref.Slot)
+	}
 	return nil
 }
 
 // CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It
 // costs one history event more than Checkin.
 func (c *Client) CheckinNow(ctx context.Context, request api.CheckinRequest) (result api.CheckinResult, err error) {
-	ref, err := api.ParseLeaseID(request.LeaseID)
-	if err != nil {
-		return result, err
-	}
 	c.stopRenewal(request.LeaseID)
-	err = c.update(ctx, workflowUpdate{
-		workflowID: api.WorkerWorkflowID(ref.Pool, ref.Slot), name: api.UpdateCheckin, updateID: uuid.NewString(),
-		argument: request, action: "check in " + request.LeaseID,
-	}, &result)
+	err = c.updateOfLease(ctx, request.LeaseID, api.UpdateCheckin, "check in", request, &result)
 	return result, err
 }

@@ -13,7 +13,6 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/balance"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -97,7 +96,7 @@ func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first 
 
 // waitInLine waits at a gateway, or asks workers in turn, until ctx ends. attempt bounds the requests.
 func (p *Pool) waitInLine(ctx, attempt context.Context, o CheckoutOptions) (*Lease, error) {
-	l := p.client.lines.of(p.name, func() *balance.Balancer { return balance.New(p.Running, p.client.goBackground) })
+	l := p.line()
 	if l.mayAskGateways() {
 		lease, err := p.checkoutByGateway(attempt, waitUntil(ctx), l.gateways, o)
 		if err == nil || ctx.Err() != nil || waited(err) {
@@ -220,12 +219,8 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int,
 	request api.CheckoutRequest) (*api.Lease, error) {
 	var lease api.Lease
-	err := c.update(ctx, workflowUpdate{
-		workflowID: api.WorkerWorkflowID(pool, slot), name: api.UpdateCheckout,
-		// not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
-		updateID: uuid.NewString(),
-		argument: request, action: "check out " + api.WorkerName(pool, slot),
-	}, &lease)
+	err := c.update(ctx, api.WorkerWorkflowID(pool, slot), api.UpdateCheckout, "check out "+api.WorkerName(pool, slot),
+		request, &lease)
 	if err != nil {
 		if request.AttemptID != "" && mayBeGranted(err) {
 			c.withdraw(pool, slot, request.AttemptID)
@@ -241,8 +236,8 @@ const withdrawTimeout = 30 * time.Second
 // mayBeGranted reports whether the worker may still grant a lease to a checkout that failed with err: Temporal has it,
 // but did not answer in time.
 func mayBeGranted(err error) bool {
-	_, unanswered := errors.AsType[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err)
-	return !errors.Is(err, errNotSent) && (unanswered || api.CodeOf(err) == api.CodeUnavailable)
+	return !errors.Is(err, errNotSent) &&
+		(is[*client.WorkflowUpdateServiceTimeoutOrCanceledError](err) || api.CodeOf(err) == api.CodeUnavailable)
 }
 
 // withdraw sends in the background that nobody waits for the answer to a checkout: its lease would expire unused and

@@ -28,7 +28,6 @@ type Client struct {
 	transport *transport.Transport
 	fixed     *balance.Balancer // of Options.Gateways; nil without
 	gateways  []string          // Options.Gateways
-	lines     lines
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it
 	cancel     context.CancelFunc
@@ -36,7 +35,8 @@ type Client struct {
 
 	mu        sync.Mutex
 	closed    bool
-	balancers map[string]*balance.Balancer // by pool
+	balancers map[string]*balance.Balancer // of calls, by pool
+	lines     map[string]*line             // of checkouts, by pool
 	// renewals stop the background renewal of a lease and wait for its end, by lease ID.
 	renewals map[string]func()
 }

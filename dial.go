@@ -80,7 +80,8 @@ func newClient(temporal client.Client, namespace string, o Options) *Client {
 	return &Client{
 		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(),
 		transport: transport.New(o.GatewayToken, o.GatewayTLS),
-		ctx:       ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, renewals: map[string]func(){},
+		ctx:       ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, lines: map[string]*line{},
+		renewals: map[string]func(){},
 	}
 }
 

@@ -29,58 +29,46 @@ func (c *Client) fromTemporal(err error, action string) error {
 		}
 		return coded
 	}
-	var namespaceNotFound *serviceerror.NamespaceNotFound
-	var exhausted *serviceerror.ResourceExhausted
-	var notReady *serviceerror.WorkflowNotReady
-	var unavailable *serviceerror.Unavailable
-	var failedPrecondition *serviceerror.FailedPrecondition
 	switch {
 	case errors.Is(err, converter.ErrEncodingIsNotSupported), errors.Is(err, converter.ErrUnableToFindConverter):
 		return api.Errorf(api.CodeInvalid,
 			"%s: the answer is encrypted; set --payload-keys, TEMPOOL_PAYLOAD_KEYS or Options.Payloads to the keys of the "+
 				"agents: %w", action, err)
-	case errors.As(err, &namespaceNotFound):
+	case is[*serviceerror.NamespaceNotFound](err):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: Temporal has no namespace %q; create it, or set --namespace or TEMPORAL_NAMESPACE: %w", action, c.namespace,
 			err)
-	case isNotFound(err):
+	case is[*serviceerror.NotFound](err):
 		return api.Errorf(api.CodeWorkerNotFound, "%s: no such workflow is running: %w", action, err)
-	case errors.As(err, &exhausted):
+	case is[*serviceerror.ResourceExhausted](err):
 		return api.Errorf(api.CodeBusy, "%s: Temporal's rate limit is exceeded: %w", action, err).After(retryExhausted)
-	case errors.As(err, &notReady):
+	case is[*serviceerror.WorkflowNotReady](err):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: no agent has completed its newest task; check that one is running (tempool agent, or tempool dev), "+
 				"and that it is not of an older build than the agents that ran it before, which its log says: %w", action, err)
-	case isQueryFailed(err):
+	case is[*serviceerror.QueryFailed](err): // ours return no errors, so the agent could not answer
 		return api.Errorf(api.CodeUnavailable,
 			"%s: the agent that was asked cannot answer, perhaps because it is of an older build; upgrade it: %w", action, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: timed out; check that an agent is running (tempool agent, or tempool dev): %w", action, err)
-	case errors.As(err, &failedPrecondition): // no agent has polled recently, or one run has had too many updates
+	case is[*serviceerror.FailedPrecondition](err): // no agent has polled recently, or one run has had too many updates
 		return api.Errorf(api.CodeUnavailable,
 			"%s: not possible now; check that an agent is running (tempool agent, or tempool dev): %w", action, err)
-	case errors.As(err, &unavailable), isTimeout(err):
+	case is[*serviceerror.Unavailable](err), isTimeout(err):
 		return api.Errorf(api.CodeUnavailable,
 			"%s: no answer from Temporal or the agents; check that the server and an agent are running: %w", action, err)
 	}
 	return fmt.Errorf("%s: %w", action, err)
 }
 
-// isNotFound reports whether Temporal does not know the workflow or run.
-func isNotFound(err error) bool {
-	var notFound *serviceerror.NotFound
-	return errors.As(err, &notFound)
-}
-
-// isQueryFailed reports whether an agent took a query and could not answer it. Our queries return no errors.
-func isQueryFailed(err error) bool {
-	var failed *serviceerror.QueryFailed
-	return errors.As(err, &failed)
+// is reports whether an error of this type is in err's chain.
+func is[E error](err error) bool {
+	_, found := errors.AsType[E](err)
+	return found
 }
 
 // isTimeout reports whether a request to Temporal timed out.
 func isTimeout(err error) bool {
-	var deadline *serviceerror.DeadlineExceeded
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &deadline)
+	return errors.Is(err, context.DeadlineExceeded) || is[*serviceerror.DeadlineExceeded](err)
 }

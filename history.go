@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
 
@@ -46,7 +47,7 @@ func (p *Pool) FullHistory(ctx context.Context,
 	rings := [][]lifecycle.Transition{newest}
 	for runID := description.GetWorkflowExecutionInfo().GetExecution().GetRunId(); runID != "" && len(rings) <= maxRuns; {
 		started, err := p.client.startedEvent(ctx, id, runID)
-		if isNotFound(err) {
+		if is[*serviceerror.NotFound](err) {
 			break // no longer retained
 		}
 		if err != nil {

@@ -47,19 +47,14 @@ func (c *Client) JoinHost(ctx context.Context, hostID string,
 
 // LeaveHost ends an epoch of a host whose agent shuts down. An epoch that has ended is not an error.
 func (c *Client) LeaveHost(ctx context.Context, hostID string, request api.LeaveRequest) error {
-	return c.update(ctx, workflowUpdate{
-		workflowID: api.HostWorkflowID(hostID), name: api.UpdateLeave, updateID: uuid.NewString(),
-		argument: request, action: "leave host " + hostID,
-	}, nil)
+	return c.update(ctx, api.HostWorkflowID(hostID), api.UpdateLeave, "leave host "+hostID, request, nil)
 }
 
 // DrainHost has a host take no starts of workers, or with an empty reason take them again; it holds for later agents of
 // the host, too. The host's workers stay until Pool.Restart with RestartRequest.Host moves them.
 func (c *Client) DrainHost(ctx context.Context, hostID, reason string) error {
-	return c.update(ctx, workflowUpdate{
-		workflowID: api.HostWorkflowID(hostID), name: api.UpdateDrainHost, updateID: uuid.NewString(),
-		argument: api.DrainHostRequest{Reason: reason}, action: "drain host " + hostID,
-	}, nil)
+	return c.update(ctx, api.HostWorkflowID(hostID), api.UpdateDrainHost, "drain host "+hostID,
+		api.DrainHostRequest{Reason: reason}, nil)
 }
 
 // HostStatus returns the state of a host, as its workflow last recorded it.

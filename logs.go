@@ -74,18 +74,12 @@ func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *ap
 	if err != nil {
 		return nil, nil, err
 	}
-	add := func(endpoint string) {
-		if endpoint != "" && !slices.Contains(endpoints, endpoint) {
-			endpoints = append(endpoints, endpoint)
-		}
-	}
-	for _, w := range current.Workers {
-		add(w.Endpoint)
-	}
+	endpoints = current.Endpoints()
 	hosts, err := p.client.Hosts(ctx)
 	for _, host := range hosts {
-		if host.Heartbeat.Agent != nil {
-			add(host.Heartbeat.Agent.Endpoint)
+		if agent := host.Heartbeat.Agent; agent != nil && agent.Endpoint != "" &&
+			!slices.Contains(endpoints, agent.Endpoint) {
+			endpoints = append(endpoints, agent.Endpoint)
 		}
 	}
 	if len(endpoints) > 0 {

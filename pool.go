@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/uuid"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
@@ -95,10 +95,7 @@ const continuingTimeout = 30 * time.Second
 func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
 	deadline := time.Now().Add(continuingTimeout)
 	for {
-		err := p.client.update(ctx, workflowUpdate{
-			workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name +
-				" pool " + p.name,
-		}, result)
+		err := p.client.update(ctx, api.PoolWorkflowID(p.name), name, name+" pool "+p.name, argument, result)
 		var refused *api.Error
 		if !errors.As(err, &refused) || refused.Code != api.CodeContinuing || time.Now().After(deadline) {
 			return p.asPoolNotFound(err)
@@ -111,7 +108,8 @@ func (p *Pool) update(ctx context.Context, name string, argument, result any) er
 
 // asPoolNotFound replaces the error that fromTemporal makes of an unknown workflow by CodePoolNotFound.
 func (p *Pool) asPoolNotFound(err error) error {
-	if coded, ok := errors.AsType[*api.Error](err); ok && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
+	if coded, ok := errors.AsType[*api.Error](err); ok && coded.Code == api.CodeWorkerNotFound &&
+		is[*serviceerror.NotFound](coded.Err) {
 		missing := api.Errorf(api.CodePoolNotFound, "pool %s is not running; tempool pool list shows the running "+
 			"pools", p.name)
 		missing.Err = coded.Err

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
 )
@@ -35,15 +33,8 @@ func (c *Client) Renew(ctx context.Context, lease string, ttl time.Duration) (*L
 }
 
 func (c *Client) renew(ctx context.Context, leaseID, tokenHash string, ttl time.Duration) (lease api.Lease, err error) {
-	ref, err := api.ParseLeaseID(leaseID)
-	if err != nil {
-		return lease, err
-	}
-	err = c.update(ctx, workflowUpdate{
-		workflowID: api.WorkerWorkflowID(ref.Pool, ref.Slot), name: api.UpdateRenew, updateID: uuid.NewString(),
-		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds(), TokenHash: tokenHash}, action: "renew " +
-			leaseID,
-	}, &lease)
+	err = c.updateOfLease(ctx, leaseID, api.UpdateRenew, "renew",
+		api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds(), TokenHash: tokenHash}, &lease)
 	return lease, err
 }
 

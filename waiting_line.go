@@ -62,33 +62,16 @@ func (l *line) checkedIn(slot int) {
 	}
 }
 
-// lines are the lines of a client, by pool.
-type lines struct {
-	mu     sync.Mutex
-	byPool map[string]*line
-}
-
-// of returns the line of a pool; the first call makes it, with these gateways.
-func (s *lines) of(pool string, gateways func() *balance.Balancer) *line {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.byPool[pool]
+// line returns the line of the pool.
+func (p *Pool) line() *line {
+	c := p.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lines[p.name]
 	if l == nil {
-		if s.byPool == nil {
-			s.byPool = map[string]*line{}
-		}
-		l = &line{gateways: gateways(), asking: semaphore.NewWeighted(1), returned: make(chan int, 16)}
-		s.byPool[pool] = l
+		l = &line{gateways: balance.New(p.Running, c.goBackground), asking: semaphore.NewWeighted(1),
+			returned: make(chan int, 16)}
+		c.lines[p.name] = l
 	}
 	return l
-}
-
-// checkedIn notifies those that wait for a pool that its worker in a slot is free.
-func (s *lines) checkedIn(pool string, slot int) {
-	s.mu.Lock()
-	l := s.byPool[pool]
-	s.mu.Unlock()
-	if l != nil {
-		l.checkedIn(slot)
-	}
 }

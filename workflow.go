@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+
+	"github.com/google/uuid"
 
 	"github.com/tempool/tempool/api"
 )
@@ -24,24 +27,16 @@ const (
 // errNotSent is wrapped by the error of an update that timed out behind other requests of this client.
 var errNotSent = errors.New("too many requests of this client are in flight")
 
-// workflowUpdate is an update of one workflow.
-type workflowUpdate struct {
-	workflowID string
-	name       string
-	updateID   string // makes the update idempotent
-	argument   any
-	action     string // for errors
-}
-
-// update sends an update and waits for its result, which it reads into result.
-func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error {
-	release, err := c.updates.Acquire(ctx, u.workflowID)
+// update sends an update of a workflow and waits for its result, which it reads into result; action is for errors. Its
+// ID is a new one each time: for a known one Temporal would repeat the answer, whatever has become of a lease.
+func (c *Client) update(ctx context.Context, workflowID, name, action string, argument, result any) error {
+	release, err := c.updates.Acquire(ctx, workflowID)
 	if err != nil {
-		return api.Errorf(api.CodeUnavailable, "%s: %w: %w", u.action, errNotSent, err)
+		return api.Errorf(api.CodeUnavailable, "%s: %w: %w", action, errNotSent, err)
 	}
 	defer release()
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: u.workflowID, UpdateName: u.name, UpdateID: u.updateID, Args: []any{u.argument},
+		WorkflowID: workflowID, UpdateName: name, UpdateID: uuid.NewString(), Args: []any{argument},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	if err == nil {
@@ -52,7 +47,16 @@ func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error
 		// at the deadline, the server may end the request as cancelled
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
-	return c.fromTemporal(err, u.action)
+	return c.fromTemporal(err, action)
+}
+
+// updateOfLease is update for the worker of a lease.
+func (c *Client) updateOfLease(ctx context.Context, leaseID, name, action string, argument, result any) error {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil {
+		return err
+	}
+	return c.update(ctx, api.WorkerWorkflowID(ref.Pool, ref.Slot), name, action+" "+leaseID, argument, result)
 }
 
 // query queries a workflow, open or closed.
@@ -72,7 +76,7 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 		QueryRejectCondition: reject}
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
-	for (isTimeout(err) || isQueryFailed(err)) && ctx.Err() == nil && timeout < queryTimeout {
+	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < queryTimeout {
 		timeout *= 2
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}

@@ -129,6 +129,16 @@ func (s PoolStatus) ScaledToZero() bool {
 		func(w RosterEntry) bool { return !w.Gone && !w.Removing && w.Endpoint != "" && w.State.InService() })
 }
 
+// Endpoints are the endpoints of the workers' gateways, each once.
+func (s PoolStatus) Endpoints() (endpoints []string) {
+	for _, w := range s.Workers {
+		if w.Endpoint != "" && !slices.Contains(endpoints, w.Endpoint) {
+			endpoints = append(endpoints, w.Endpoint)
+		}
+	}
+	return endpoints
+}
+
 // WorkerLeasesRequest asks whose lease is on some workers of a pool.
 type WorkerLeasesRequest struct {
 	Pool  string `json:"pool"`

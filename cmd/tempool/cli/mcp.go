@@ -72,14 +72,9 @@ func (a *app) mcpGateway(ctx context.Context, p pool) (string, error) {
 	if !status.Spec.MCP.On() {
 		return "", api.Errorf(api.CodeInvalid, "pool %s serves no MCP clients; set mcp.mode in its spec", p.Name())
 	}
-	var gateways []string
-	for _, w := range status.Workers {
-		if strings.HasPrefix(w.Endpoint, "http") {
-			gateways = append(gateways, w.Endpoint)
-		}
-	}
-	slices.Sort(gateways)
-	if gateways = slices.Compact(gateways); len(gateways) == 0 {
+	gateways := slices.DeleteFunc(slices.Sorted(slices.Values(status.Endpoints())),
+		func(endpoint string) bool { return !strings.HasPrefix(endpoint, "http") })
+	if len(gateways) == 0 {
 		return "", api.Errorf(api.CodeUnavailable, "no worker of pool %s has a gateway with an HTTP address; "+
 			"wait until one is ready, and start agents with --listen HOST:PORT", p.Name())
 	}
