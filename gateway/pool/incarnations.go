@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -10,29 +12,36 @@ import (
 )
 
 // A worker may have two processes at a time: while one replaces another (rotation.surge), and while the older one
-// finishes its calls. poolState.upstreams has the newest incarnation of each worker, poolState.older the others that
-// live. Both serve until the older one is drained, or a lease on the newer one is seen.
+// finishes its calls. Both serve until the older one is drained, or a lease on the newer one is seen.
+
+// placeLocked is the place in order of an incarnation, whether or not it is there.
+func (p *poolState) placeLocked(worker string, incarnation int64) (at int, found bool) {
+	return slices.BinarySearchFunc(p.order, incarnation, func(u *upstream, incarnation int64) int {
+		return cmp.Or(cmp.Compare(u.worker, worker), cmp.Compare(u.incarnation, incarnation))
+	})
+}
 
 // findLocked returns the upstream of exactly this incarnation, nil if there is none.
 func (p *poolState) findLocked(worker string, incarnation int64) *upstream {
-	if u := p.upstreams[worker]; u != nil && u.incarnation == incarnation {
-		return u
+	if at, found := p.placeLocked(worker, incarnation); found {
+		return p.order[at]
 	}
-	for _, u := range p.older {
-		if u.worker == worker && u.incarnation == incarnation {
-			return u
-		}
+	return nil
+}
+
+// newestLocked returns the worker's newest incarnation, nil if there is none.
+func (p *poolState) newestLocked(worker string) *upstream {
+	if at, _ := p.placeLocked(worker, math.MaxInt64); at > 0 && p.order[at-1].worker == worker {
+		return p.order[at-1]
 	}
 	return nil
 }
 
 // newestLiveLocked returns the worker's newest incarnation that lives, nil if there is none.
 func (p *poolState) newestLiveLocked(worker string) *upstream {
-	if u := p.upstreams[worker]; u != nil && !u.is(gone) {
-		return u
-	}
-	for _, u := range slices.Backward(p.order) {
-		if u.worker == worker && !u.is(gone) {
+	at, _ := p.placeLocked(worker, math.MaxInt64)
+	for ; at > 0 && p.order[at-1].worker == worker; at-- {
+		if u := p.order[at-1]; !u.is(gone) {
 			return u
 		}
 	}
@@ -87,7 +96,7 @@ func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 		p.mu.Lock()
 		u := p.findLocked(worker, ref.Incarnation)
 		if u == nil {
-			newer = p.upstreams[worker]
+			newer = p.newestLocked(worker)
 		}
 		p.mu.Unlock()
 		if u != nil {

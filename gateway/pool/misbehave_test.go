@@ -168,7 +168,7 @@ func (e *env) operate(worker string, generation int64) {
 	}
 	var process api.Process
 	locked(p, func() bool {
-		u := p.upstreams[worker]
+		u := p.newestLocked(worker)
 		if u == nil {
 			return false
 		}

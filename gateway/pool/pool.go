@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,9 +24,8 @@ type poolState struct {
 	stats      poolStats
 
 	mu        sync.Mutex
-	upstreams map[string]*upstream   // by worker: its newest incarnation here
-	older     []*upstream            // older incarnations that still live
-	order     []*upstream            // both, sorted by worker, for a stable choice
+	order     []*upstream            // the incarnations that live here, by worker and number; see incarnations.go
+	older     int                    // how many of them are not the newest of their worker
 	queue     *queue                 // of calls, and of clients that wait for a lease
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
@@ -51,9 +49,7 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
-		stats:     newPoolStats(),
-		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow),
-		held: make(map[string]*upstream), queue: newQueue(),
+		stats: newPoolStats(), rates: make(map[string]*rateWindow), held: make(map[string]*upstream), queue: newQueue(),
 	}
 }
 
@@ -75,25 +71,20 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil {
 		return u
 	}
-	newest := p.upstreams[proc.Worker()]
+	newest := p.newestLocked(proc.Worker())
 	// a second upstream of an ended process would hide the counts of the first
 	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
 	u := newUpstream(p, proc, p.chosenAfterLocked(newest))
-	switch {
-	case newest == nil:
-		p.upstreams[u.worker] = u
-	case newest.incarnation > u.incarnation:
-		p.older = append(p.older, u)
-	default:
-		p.upstreams[u.worker] = u
-		p.older = append(p.older, newest) // until it is removed: its usage is still to be reported
-		if ended(newest.process) {
+	at, _ := p.placeLocked(u.worker, u.incarnation)
+	p.order = slices.Insert(p.order, at, u)
+	if newest != nil { // it stays until it is removed: its usage is still to be reported
+		p.older++
+		if newest.incarnation < u.incarnation && ended(newest.process) {
 			p.markGoneLocked(newest)
 		}
 	}
-	p.sortLocked()
 	p.changedLocked()
 	if p.specKnown && slices.ContainsFunc(spec.Changes(p.spec, *u.spec), spec.Change.RestartsWorkers) {
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(api.Deployed, 1) })
@@ -177,28 +168,15 @@ func (p *poolState) markGoneLocked(u *upstream) {
 // removeIfIdleLocked removes the upstream unless calls are in flight. From then on a lease on it is rejected by its
 // number alone.
 func (p *poolState) removeIfIdleLocked(u *upstream) {
-	if u.inFlight > 0 {
+	at, found := p.placeLocked(u.worker, u.incarnation)
+	if u.inFlight > 0 || !found || p.order[at] != u {
 		return
 	}
-	if p.findLocked(u.worker, u.incarnation) == u {
-		p.rememberUsageLocked(u, time.Now())
+	p.rememberUsageLocked(u, time.Now())
+	p.order = slices.Delete(p.order, at, at+1)
+	if p.newestLocked(u.worker) != nil {
+		p.older--
 	}
-	if p.upstreams[u.worker] == u {
-		delete(p.upstreams, u.worker)
-	}
-	p.older = slices.DeleteFunc(p.older, func(o *upstream) bool { return o == u })
-	p.sortLocked()
-}
-
-func (p *poolState) sortLocked() {
-	p.order = p.order[:0]
-	for _, u := range p.upstreams {
-		p.order = append(p.order, u)
-	}
-	p.order = append(p.order, p.older...)
-	slices.SortFunc(p.order, func(a, b *upstream) int {
-		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.incarnation, b.incarnation))
-	})
 }
 
 func (p *poolState) setSpecLocked(s spec.Spec) {

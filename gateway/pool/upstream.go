@@ -112,7 +112,7 @@ func (u *upstream) is(c closing) bool { return u.closed[c] != "" }
 // opensLocked reports whether calls of the pool with the key, "" for none, may go to the incarnation at all.
 func (u *upstream) opensLocked(key string) bool {
 	return u.closed == [closings]string{} && u.admitsLocked(key) && u.leases.ToPool() == lease.Open &&
-		(len(u.pool.older) == 0 || !u.awaitsReleaseLocked())
+		(u.pool.older == 0 || !u.awaitsReleaseLocked())
 }
 
 // awaitsReleaseLocked reports whether an older incarnation of the worker serves that keeps parts of its sessions to

@@ -50,7 +50,7 @@ func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
 	proc.Kill("killed by the test")
 	<-proc.Done()
 	e.requireFinalRequests(1, 1)
-	require.Eventually(t, func() bool { return locked(p, func() bool { return p.upstreams["p/0"] == nil }) }, timeout,
+	require.Eventually(t, func() bool { return locked(p, func() bool { return p.newestLocked("p/0") == nil }) }, timeout,
 		poll)
 	e.requireFinalRequests(1, 1)
 	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "p/0", 2))
@@ -67,7 +67,7 @@ func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
 	<-old.Done()
 	p.upstreamOfLocked(next)
 	p.mu.Unlock()
-	require.Eventually(t, func() bool { return locked(p, func() bool { return len(p.older) == 0 }) }, timeout, poll)
+	require.Eventually(t, func() bool { return locked(p, func() bool { return p.older == 0 }) }, timeout, poll)
 	e.requireFinalRequests(1, 1)
 }
 

@@ -21,7 +21,7 @@ func TestHookThatGivesUpReleasesItsReservation(t *testing.T) {
 	e.start(1)
 	e.echo()
 	p := e.dispatcher.knownPool("p")
-	u := locked(p, func() *upstream { return p.upstreams["p/0"] })
+	u := locked(p, func() *upstream { return p.newestLocked("p/0") })
 	held := e.hold()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
