@@ -2,14 +2,12 @@ package tempool
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"strings"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/transport"
 )
 
 // Environment variables of a client's credentials for gateways.
@@ -27,24 +25,6 @@ type Credentials struct {
 	CAFile    string // PEM: the authorities of the gateways' certificates, instead of the system's
 	CertFile  string // PEM: the client's certificate
 	KeyFile   string // PEM: its private key
-}
-
-// GatewayAccess replaces the client's credentials for gateways: an agent calls other agents on behalf of a visitor, not
-// as itself.
-type GatewayAccess struct {
-	// Token is sent; "" sends none.
-	Token string
-	// Certificate lets requests use the client's certificate.
-	Certificate bool
-	// Own are the endpoints of the own gateway, by where it is reached instead, "" for there. Requests to another one over
-	// a Unix socket, and with a token on loopback, fail with CodeUnavailable: they would not reach the host that reports
-	// it.
-	Own map[string]string
-}
-
-// WithGatewayAccess makes the requests to gateways under a context use a, and nothing of the client's own credentials.
-func WithGatewayAccess(ctx context.Context, a GatewayAccess) context.Context {
-	return transport.WithAccess(ctx, transport.Access(a))
 }
 
 // Apply reads the files into the options that o leaves empty. A file that cannot be used is CodeInvalid.

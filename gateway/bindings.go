@@ -32,7 +32,7 @@ func (g *Gateway) bindingRoutes() []route {
 
 func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.SessionBindings, err error) {
 	query := r.URL.Query()
-	limit, err := listLimit(query, api.MaxBindingsPage)
+	limit, err := numberIn(query, "limit", defaultListLimit, 1, api.MaxBindingsPage)
 	if err != nil {
 		return page, err
 	}
@@ -90,8 +90,5 @@ func (g *Gateway) deleteBinding(w http.ResponseWriter, r *http.Request) error {
 
 func bindingOf(r *http.Request) (pool, session string, err error) {
 	pool, session = r.PathValue("pool"), r.PathValue("session")
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return pool, session, invalid
-	}
 	return pool, session, sessions.CheckID(session)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -288,7 +289,30 @@ func headersFromWorker(h http.Header, headers map[string]string) {
 
 // intHeader reads a header that is an integer from least to most; unset is its value if the header is missing.
 func intHeader(h http.Header, name string, unset, least, most int64) (int64, error) {
-	text := h.Get(name)
+	return integer(h.Get(name), name, unset, least, most)
+}
+
+// numberIn is intHeader for a parameter of a query.
+func numberIn(query url.Values, name string, unset, least, most int) (int, error) {
+	n, err := integer(query.Get(name), name, int64(unset), int64(least), int64(most))
+	return int(n), err
+}
+
+// isSet reads a parameter of a query that is true or false; its name alone is true.
+func isSet(query url.Values, name string, unset bool) (bool, error) {
+	switch text := query.Get(name); {
+	case !query.Has(name):
+		return unset, nil
+	case text == "", text == "1", text == "true":
+		return true, nil
+	case text == "0", text == "false":
+		return false, nil
+	default:
+		return unset, api.Errorf(api.CodeInvalid, "%s is %q; it must be true or false", name, text)
+	}
+}
+
+func integer(text, name string, unset, least, most int64) (int64, error) {
 	if text == "" {
 		return unset, nil
 	}

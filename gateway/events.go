@@ -60,11 +60,8 @@ func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *ap
 	if err != nil {
 		return nil, nil, false, err
 	}
-	follow = true
-	if text := query.Get("follow"); text != "" {
-		if follow, err = strconv.ParseBool(text); err != nil {
-			return nil, nil, false, api.Errorf(api.CodeInvalid, "follow is %q; it must be true or false", text)
-		}
+	if follow, err = isSet(query, "follow", true); err != nil {
+		return nil, nil, false, err
 	}
 	switch id := r.Header.Get("Last-Event-ID"); {
 	case id != "":

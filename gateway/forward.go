@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -195,10 +193,9 @@ func (g *Gateway) orProblem(handle func(http.ResponseWriter, *http.Request) erro
 // for the first one. With queue=true a host without workers of its own asks, which may send one call to wait here.
 func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, error) {
 	pool, query := r.PathValue("pool"), r.URL.Query()
-	wait, err := strconv.Atoi(cmp.Or(query.Get("wait_ms"), "0"))
-	if err != nil || wait < 0 || wait > int(maxSlotsWait.Milliseconds()) {
-		return peer.Slots{}, api.Errorf(api.CodeInvalid, "wait_ms is %q; it must be from 0 to %d", query.Get("wait_ms"),
-			maxSlotsWait.Milliseconds())
+	wait, err := numberIn(query, "wait_ms", 0, 0, int(maxSlotsWait.Milliseconds()))
+	if err != nil {
+		return peer.Slots{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,19 +43,12 @@ type logQuery struct {
 
 func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 	for name, flag := range map[string]*bool{"follow": &q.follow, "previous": &q.previous, "here": &q.here} {
-		switch text := query.Get(name); {
-		case text == "" && query.Has(name), text == "1", text == "true":
-			*flag = true
-		case text != "" && text != "0" && text != "false":
-			return q, api.Errorf(api.CodeInvalid, "%s is %q; it must be true or false", name, text)
+		if *flag, err = isSet(query, name, false); err != nil {
+			return q, err
 		}
 	}
-	q.tail = -1
-	if text := query.Get("tail"); text != "" {
-		if q.tail, err = strconv.Atoi(text); err != nil || q.tail < 0 || q.tail > MaxLogTail {
-			return q, api.Errorf(api.CodeInvalid, "tail=%s is not a number from 0 to %d; without tail the answer has all lines",
-				text, MaxLogTail)
-		}
+	if q.tail, err = numberIn(query, "tail", -1, 0, MaxLogTail); err != nil { // without it the answer has all lines
+		return q, err
 	}
 	if text := query.Get("since"); text != "" {
 		if q.since, err = sinceOf(text, now); err != nil {
@@ -93,9 +85,6 @@ func (g *Gateway) getPoolLogs(w http.ResponseWriter, r *http.Request) error {
 	query, err := readLogQuery(r.URL.Query(), time.Now())
 	if err != nil {
 		return err
-	}
-	if invalid := api.CheckPoolName(r.PathValue("pool"), api.CodePoolNotFound); invalid != nil {
-		return invalid
 	}
 	prefix := r.PathValue("pool") + "/"
 	return g.serveLogs(w, r, query, func() ([]string, error) {

@@ -131,6 +131,11 @@ func (rt route) authorize(p *access.Principal, r *http.Request) error {
 		return api.Errorf(api.CodeForbidden, "%s does not have the right %q, which %s %s requires", p.Name, rt.right,
 			rt.method, rt.path)
 	}
+	if rt.scope == poolInPath && !rt.isCall() { // a call finds no such pool
+		if invalid := api.CheckPoolName(r.PathValue("pool"), api.CodePoolNotFound); invalid != nil {
+			return invalid
+		}
+	}
 	if p.EveryPool() {
 		return nil
 	}

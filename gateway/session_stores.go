@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,10 +26,6 @@ const (
 // storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the
 // gateway.
 func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.Store, end func(), err error) {
-	pool := r.PathValue("pool")
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return nil, nil, nil, invalid
-	}
 	select {
 	case g.backups <- struct{}{}:
 	default:
@@ -41,7 +36,7 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(g.life, cancel)
 	end = func() { stop(); cancel(); <-g.backups }
-	calls, err := g.config.Sessions.Of(ctx, pool)
+	calls, err := g.config.Sessions.Of(ctx, r.PathValue("pool"))
 	if err != nil {
 		end()
 		return nil, nil, nil, err
@@ -84,12 +79,9 @@ func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
 
 // importSessions restores a backup, as it arrives.
 func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
-	anyPool := false
-	if text := r.URL.Query().Get("any_pool"); text != "" {
-		var err error
-		if anyPool, err = strconv.ParseBool(text); err != nil {
-			return api.Errorf(api.CodeInvalid, "any_pool is %q; it must be true or false", text)
-		}
+	anyPool, err := isSet(r.URL.Query(), "any_pool", false)
+	if err != nil {
+		return err
 	}
 	ctx, store, end, err := g.storeOf(r)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -239,7 +238,7 @@ const (
 // listSessions is GET /v1/sessions. It does not extend the sessions' TTL.
 func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempool.SessionList, err error) {
 	query := r.URL.Query()
-	limit, err := listLimit(query, maxListLimit)
+	limit, err := numberIn(query, "limit", defaultListLimit, 1, maxListLimit)
 	if err != nil {
 		return page, err
 	}
@@ -248,18 +247,6 @@ func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempo
 		return page, err
 	}
 	return summaries(ctx, calls.Store, query.Get("after"), limit)
-}
-
-// listLimit is how many entries a client asks for, from 1 to most.
-func listLimit(query url.Values, most int) (limit int, err error) {
-	text := query.Get("limit")
-	if text == "" {
-		return defaultListLimit, nil
-	}
-	if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > most {
-		return 0, api.Errorf(api.CodeInvalid, "limit=%s is not a number from 1 to %d", text, most)
-	}
-	return limit, nil
 }
 
 // summaries reads up to limit sessions after an id, a batch at a time.

@@ -114,9 +114,6 @@ const maxSlots = 1000
 // of all.
 func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSamples, error) {
 	pool := r.PathValue("pool")
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return nil, invalid
-	}
 	text := r.URL.Query().Get("workers")
 	if text == "" {
 		return g.config.Samples(pool, nil), nil
@@ -139,11 +136,7 @@ func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSa
 
 // getQueue is GET /v1/pools/{pool}/queue: how long the queue of the pool was at this gateway.
 func (g *Gateway) getQueue(_ context.Context, r *http.Request) (*api.RecentQueue, error) {
-	pool := r.PathValue("pool")
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return nil, invalid
-	}
-	recent := g.RecentQueue(pool)
+	recent := g.RecentQueue(r.PathValue("pool"))
 	return &recent, nil
 }
 

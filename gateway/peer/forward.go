@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/internal/transport"
 )
 
 // Trip is one request to another gateway.
@@ -146,7 +147,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 			if err != nil {
 				return err
 			}
-			return refused{refusalOf(answer.StatusCode, text), how == refusedPeer}
+			return refused{transport.Problem(answer, text), how == refusedPeer}
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
 	}

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/balance"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/transport"
 )
 
 const (
@@ -192,7 +191,7 @@ func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.D
 	case err != nil:
 		return 0, err
 	case response.StatusCode != http.StatusOK:
-		return 0, refusalOf(response.StatusCode, body)
+		return 0, transport.Problem(response, body)
 	}
 	p.answered(to)
 	return answer.Free, nil
@@ -201,17 +200,4 @@ func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.D
 // Slots is the answer to how many calls of a pool could start on a host.
 type Slots struct {
 	Free int `json:"free"`
-}
-
-// refusalOf is the error in a problem that a peer has answered.
-func refusalOf(status int, body []byte) *api.Error {
-	var problem struct {
-		Code         api.Code `json:"code"`
-		Detail       string   `json:"detail"`
-		RetryAfterMS int64    `json:"retry_after_ms"`
-	}
-	_ = json.Unmarshal(body, &problem) // without one, the status says enough
-	return api.Errorf(cmp.Or(problem.Code, api.CodeUnavailable), "%s",
-		cmp.Or(problem.Detail, strings.ToLower(http.StatusText(status)))).After(
-		time.Duration(problem.RetryAfterMS) * time.Millisecond)
 }

@@ -162,36 +162,25 @@ func availability(status api.PoolStatus, hostID string) error {
 // RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take,
 // in bytes. A pool that this host does not know is looked up; while Temporal does not answer, it has the defaults.
 func (d *Dispatcher) RequestFormat(ctx context.Context, pool string) (plain bool, limit int64, err error) {
-	p, err := d.findPool(ctx, pool)
-	if p == nil && api.CodeOf(err) != api.CodeUnavailable {
-		return false, 0, err
+	s, err := d.Spec(ctx, pool)
+	if api.CodeOf(err) == api.CodeUnavailable {
+		s, err = spec.Default(), nil
 	}
-	if p == nil {
-		return false, int64(spec.Default().Pool.MaxMessage), nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.specLocked()
-	return s.Pool.Protocol == spec.ProtocolNone, int64(s.Pool.MaxMessage), nil
+	return s.Pool.Protocol == spec.ProtocolNone, int64(s.Pool.MaxMessage), err
 }
 
 // Spec returns the spec of a pool, which is looked up if this host does not know it.
 func (d *Dispatcher) Spec(ctx context.Context, pool string) (spec.Spec, error) {
-	p, err := d.findPool(ctx, pool)
+	p := d.knownPool(pool)
 	if p == nil {
-		return spec.Spec{}, err
+		var err error
+		if p, err = d.find(ctx, pool, ""); p == nil {
+			return spec.Spec{}, err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.specLocked(), nil
-}
-
-// findPool returns the state of a pool, or why there is none.
-func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, error) {
-	if p := d.knownPool(pool); p != nil {
-		return p, nil
-	}
-	return d.find(ctx, pool, "")
 }
 
 // Greeting is that of the newest process of the pool on this host that has one (process.Greeting); nil for none.

@@ -22,6 +22,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/internal/transport"
 )
 
 // Config configures a Dashboard.
@@ -96,7 +97,7 @@ func (v *visit) pool(name string) Pool { return v.d.config.Fleet.Pool(name) }
 // remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an
 // operator and for one who has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {
-	return tempool.WithGatewayAccess(ctx, tempool.GatewayAccess{
+	return transport.WithAccess(ctx, transport.Access{
 		Token:       v.d.secretOf(v.r),
 		Certificate: v.principal.Has(access.Admin) || v.r.TLS != nil && len(v.r.TLS.PeerCertificates) > 0,
 		Own:         map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint},

@@ -53,9 +53,9 @@ func OtherGateways(err error) []string {
 	return nil
 }
 
-// problem parses a gateway's error (RFC 9457, with our code). If the answer does not say whether a worker may have seen
+// Problem parses a gateway's error (RFC 9457, with our code). If the answer does not say whether a worker may have seen
 // the call, one may have.
-func problem(response *http.Response, content []byte) *api.Error {
+func Problem(response *http.Response, content []byte) *api.Error {
 	var parsed struct {
 		Code         api.Code         `json:"code"`
 		Detail       string           `json:"detail"`

@@ -122,7 +122,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	}
 	defer response.Body.Close()
 	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProblemBytes)) // a truncated problem parses as none
-	return nil, problem(response, content)
+	return nil, Problem(response, content)
 }
 
 // client returns the HTTP client for an endpoint and the base of its URLs.
@@ -180,7 +180,8 @@ func (t *Transport) Close() {
 	}
 }
 
-// Access is how the requests of one context reach gateways, in place of the Transport's own credentials.
+// Access is how the requests of one context reach gateways, in place of the Transport's own credentials: an agent calls
+// other agents on behalf of a visitor, not as itself.
 type Access struct {
 	// Token is sent; "" sends none.
 	Token string
