@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -158,6 +157,3 @@ func (l *locator) lineOf(node *unstable.Node) int { return l.lineAt(int(node.Raw
 func (l *locator) lineAt(offset int) int {
 	return sort.Search(len(l.lineStarts), func(i int) bool { return l.lineStarts[i] > offset })
 }
-
-// trimBOM removes the byte order mark that some editors write.
-func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 // maxFile bounds a pool.toml. The spec is part of the state of the pool's workflow, which the Temporal server bounds.
 const maxFile = 64 << 10
 
-const unreadable = "read the spec: %w; name a pool.toml that exists and that you may read"
-
 // Load reads a pool.toml. It makes pool.dir and pool.env_file absolute: relative to the file's folder. That is also the
 // default of pool.dir, so a command such as ["python3", "worker.py"] works wherever tempool runs. An error about the
 // content is a *Error.
@@ -26,14 +25,9 @@ func Load(path string) (Spec, error) {
 	if err != nil {
 		return Spec{}, fmt.Errorf("make the path %s absolute: %w", path, err)
 	}
-	file, err := os.Open(path)
+	data, err := readFile(path)
 	if err != nil {
-		return Spec{}, fmt.Errorf(unreadable, err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		return Spec{}, fmt.Errorf(unreadable, err)
+		return Spec{}, fmt.Errorf("read the spec: %w; name a pool.toml that exists and that you may read", err)
 	}
 	s, err := Parse(data, path)
 	if err != nil {
@@ -48,9 +42,19 @@ func Load(path string) (Spec, error) {
 	return s, nil
 }
 
+// readFile reads a file, and no more of it than decode refuses.
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxFile+1))
+}
+
 // Parse parses and validates the text of a pool.toml. Errors name file. Every error is a *Error.
 func Parse(data []byte, file string) (Spec, error) {
-	s, e := parse(trimBOM(data))
+	s, e := parse(data)
 	if e != nil {
 		e.File = file
 		return Spec{}, e
@@ -59,19 +63,11 @@ func Parse(data []byte, file string) (Spec, error) {
 }
 
 func parse(data []byte) (Spec, *Error) {
-	if len(data) > maxFile {
-		return Spec{}, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile)), Allowed: "up to " +
-			Bytes(maxFile).String()}
+	mentions, tree, e := decode(data)
+	if e == nil {
+		e = checkMentions(mentions, tree)
 	}
-	mentions, badLine, err := locate(data)
-	if err != nil {
-		return Spec{}, &Error{Line: badLine, Problem: "invalid TOML: " + err.Error()}
-	}
-	var tree map[string]any
-	if err := toml.Unmarshal(data, &tree); err != nil {
-		return Spec{}, decodeError(err, mentions)
-	}
-	if e := checkMentions(mentions, tree); e != nil {
+	if e != nil {
 		return Spec{}, e
 	}
 	s, e := fromTree(tree)
@@ -84,6 +80,23 @@ func parse(data []byte) (Spec, *Error) {
 		return Spec{}, e
 	}
 	return s, nil
+}
+
+// decode decodes a file, and finds where it mentions what.
+func decode(data []byte) (mentions []mention, tree map[string]any, e *Error) {
+	if len(data) > maxFile {
+		return nil, nil, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile)), Allowed: "up to " +
+			Bytes(maxFile).String()}
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark that some editors write
+	mentions, badLine, err := locate(data)
+	if err != nil {
+		return nil, nil, &Error{Line: badLine, Problem: "invalid TOML: " + err.Error()}
+	}
+	if err := toml.Unmarshal(data, &tree); err != nil {
+		return nil, nil, decodeError(err, mentions)
+	}
+	return mentions, tree, nil
 }
 
 // decodeError converts an error about well-formed TOML: duplicate keys and tables, numbers and dates out of range.
@@ -203,11 +216,11 @@ func formError(k keyInfo, v any) *Error {
 
 // fromTree applies decoded keys, whose forms have been checked, to the defaults.
 func fromTree(tree map[string]any) (Spec, *Error) {
+	var s Spec
 	data, err := json.Marshal(tree)
-	if err != nil {
-		return Spec{}, &Error{Problem: "cannot be represented in JSON: " + err.Error()}
+	if err == nil {
+		s, err = overDefaults(data)
 	}
-	s, err := overDefaults(data)
 	if err != nil {
 		return Spec{}, &Error{Problem: "cannot be represented in JSON: " + err.Error()}
 	}

@@ -2,12 +2,8 @@ package spec
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 )
 
 // Setting is one key of a file of settings, with its decoded value.
@@ -20,16 +16,11 @@ type Setting struct {
 // Settings reads a TOML file without sections, such as an agent.toml. Its keys must be among known. An error about the
 // content is a *Error.
 func Settings(path string, known []string) ([]Setting, error) {
-	file, err := os.Open(path)
+	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the settings: %w", err)
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the settings: %w", err)
-	}
-	settings, e := parseSettings(trimBOM(data), known)
+	settings, e := parseSettings(data, known)
 	if e != nil {
 		e.File = path
 		return nil, e
@@ -38,16 +29,9 @@ func Settings(path string, known []string) ([]Setting, error) {
 }
 
 func parseSettings(data []byte, known []string) ([]Setting, *Error) {
-	if len(data) > maxFile {
-		return nil, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile))}
-	}
-	mentions, badLine, err := locate(data)
-	if err != nil {
-		return nil, &Error{Line: badLine, Problem: "invalid TOML: " + err.Error()}
-	}
-	var tree map[string]any
-	if err := toml.Unmarshal(data, &tree); err != nil {
-		return nil, decodeError(err, mentions)
+	mentions, tree, e := decode(data)
+	if e != nil {
+		return nil, e
 	}
 	var settings []Setting
 	for _, m := range mentions {
