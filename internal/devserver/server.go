@@ -1,8 +1,7 @@
-// Package devserver finds or provides a Temporal server on one machine: the dev server of the official temporal command
+// Package devserver provides a Temporal server on one machine: the dev server of the official temporal command
 // line, with its data in a SQLite file or in memory.
 //
-// Start runs one as a child process that cannot outlive its owner, Binary finds or installs its program, and Find looks
-// for a running server at the user's settings.
+// Start runs one as a child process that cannot outlive its owner, and Binary finds or installs its program.
 package devserver
 
 import (

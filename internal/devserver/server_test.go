@@ -200,25 +200,3 @@ func gone(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err != nil || strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }
-
-func TestFindDetectsARunningServer(t *testing.T) {
-	t.Setenv("TEMPORAL_CONFIG_FILE", filepath.Join(t.TempDir(), "none.toml"))
-	port, err := freePort()
-	require.NoError(t, err)
-	t.Setenv("TEMPORAL_ADDRESS", hostPort(port))
-	found, err := Find(t.Context())
-	require.NoError(t, err)
-	require.True(t, found.Configured)
-	require.False(t, found.Serving)
-	require.ErrorContains(t, found.Err, hostPort(port))
-
-	server := start(t, Options{UIPort: NoUI})
-	t.Setenv("TEMPORAL_ADDRESS", server.Address())
-	t.Setenv("TEMPORAL_NAMESPACE", "some")
-	found, err = Find(t.Context())
-	require.NoError(t, err)
-	require.True(t, found.Serving, "%v", found.Err)
-	require.NotEmpty(t, found.ServerVersion)
-	require.Equal(t, server.Address(), found.Options.HostPort)
-	require.Equal(t, "some", found.Options.Namespace)
-}

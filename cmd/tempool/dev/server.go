@@ -3,14 +3,18 @@ package dev
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"time"
 
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/internal/sleep"
 )
@@ -18,7 +22,10 @@ import (
 // defaultUIPort is the default port of Temporal's Web UI.
 const defaultUIPort = 8233
 
-const serverStopTimeout = 20 * time.Second
+const (
+	serverStopTimeout = 20 * time.Second
+	findTimeout       = 5 * time.Second
+)
 
 // startServer finds or starts a Temporal server and connects to it.
 func (s *starter) startServer(ctx context.Context) error {
@@ -43,25 +50,43 @@ func (s *starter) startServer(ctx context.Context) error {
 	return s.checkSetup(ctx)
 }
 
+// findOrStartServer takes the server in the standard settings, else one at the default address, else one of its own.
 func (s *starter) findOrStartServer(ctx context.Context) error {
-	found, err := devserver.Find(ctx)
+	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("read Temporal's settings (TEMPORAL_… variables and configuration file): %w", err)
 	}
-	s.temporal.Namespace = cmp.Or(s.options.Namespace, found.Options.Namespace)
-	wantsOwn := s.options.Port != 0 || s.options.UIPort != 0 || s.options.Fresh
-	switch {
-	case wantsOwn:
-	case found.Serving:
-		s.temporal.Address = found.Options.HostPort
-		s.screen.line("Using the running Temporal server %s at %s.", found.ServerVersion, found.Options.HostPort)
+	s.temporal.Namespace = cmp.Or(s.options.Namespace, profile.Namespace, client.DefaultNamespace)
+	s.temporal.Address = cmp.Or(profile.Address, client.DefaultHostPort)
+	if s.options.Port != 0 || s.options.UIPort != 0 || s.options.Fresh ||
+		profile.Address == "" && free(s.temporal.Address) {
+		return s.startOwnServer(ctx)
+	}
+	switch version, err := s.runningVersion(ctx); {
+	case err == nil:
+		s.screen.line("Using the running Temporal server %s at %s.", version, s.temporal.Address)
 		return nil
-	case found.Configured:
+	case profile.Address != "":
 		return fmt.Errorf("the Temporal settings (TEMPORAL_ADDRESS or a profile) name %s, but %w; start that server, or "+
-			"remove the setting to have one started",
-			found.Options.HostPort, found.Err)
+			"remove the setting to have one started", s.temporal.Address, err)
 	}
 	return s.startOwnServer(ctx)
+}
+
+// runningVersion is the version of the server at the address, and an error if none answers soon.
+func (s *starter) runningVersion(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	found, err := tempool.Dial(ctx, s.temporal)
+	if err != nil {
+		return "", err
+	}
+	defer found.Close()
+	server, err := found.Server(ctx)
+	if errors.Is(err, api.ErrInvalid) { // it lacks the namespace, as is reported later
+		err = nil
+	}
+	return server.Version, err
 }
 
 func (s *starter) startOwnServer(ctx context.Context) error {

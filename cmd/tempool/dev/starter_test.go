@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
@@ -107,4 +108,23 @@ func TestTheErrorOfAFailingPoolHasTheWorkersOutput(t *testing.T) {
 	require.ErrorContains(t, err, "worker py/0 cannot start")
 	require.ErrorContains(t, err, "no such model")
 	requireNothingListens(t, o)
+}
+
+func TestARunningServerIsUsed(t *testing.T) {
+	t.Setenv("TEMPORAL_CONFIG_FILE", filepath.Join(t.TempDir(), "none.toml"))
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	t.Setenv("TEMPORAL_ADDRESS", address)
+	out := &logtest.Log{}
+	s := &starter{screen: &screen{out: out}}
+	require.ErrorContains(t, s.findOrStartServer(t.Context()), "name "+address)
+
+	server, err := devserver.Start(t.Context(), devserver.Options{UIPort: devserver.NoUI})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Stop(context.Background())) }()
+	t.Setenv("TEMPORAL_ADDRESS", server.Address())
+	t.Setenv("TEMPORAL_NAMESPACE", "some")
+	require.NoError(t, s.findOrStartServer(t.Context()))
+	require.Regexp(t, `Using the running Temporal server \d\S+ at `+server.Address(), out)
+	require.Equal(t, server.Address(), s.temporal.Address)
+	require.Equal(t, "some", s.temporal.Namespace)
 }
