@@ -24,19 +24,19 @@ func (p *Pool) ExportSessions(ctx context.Context, out io.Writer) (*api.SessionB
 		return nil, err
 	}
 	defer reply.Close()
-	to := &lastLineWriter{out: out}
+	to := &tailWriter{out: out}
 	if _, err := io.Copy(to, reply.Body); err != nil {
 		var failure api.SessionBackupFailure
 		switch {
 		case to.failed != nil:
 			return nil, to.failed
-		case json.Unmarshal(to.last, &failure) == nil && failure.Code != "":
+		case json.Unmarshal(to.last(), &failure) == nil && failure.Code != "":
 			return nil, api.Errorf(failure.Code, "%s", failure.Error)
 		}
 		return nil, reply.Interrupted(err)
 	}
 	var end struct{ Sessions *int }
-	if err := json.Unmarshal(to.last, &end); err != nil || end.Sessions == nil {
+	if err := json.Unmarshal(to.last(), &end); err != nil || end.Sessions == nil {
 		return nil, api.Errorf(api.CodeUnavailable,
 			"the answer is truncated or not from a Tempool gateway: the last line of the backup is missing")
 	}
@@ -71,34 +71,29 @@ func (p *Pool) ImportSessions(ctx context.Context, backup io.Reader, o ImportOpt
 	return &done, reply.ReadJSON(&done)
 }
 
-// lastLineWriter passes on what is written to it and remembers the last line, if that is short.
-type lastLineWriter struct {
-	out    io.Writer
-	last   []byte
-	ended  bool // last is complete
-	failed error
-}
-
 // maxLastLine is above the size of the last line of a backup.
 const maxLastLine = 4 << 10
 
-func (w *lastLineWriter) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		if w.ended {
-			w.last, w.ended = w.last[:0], false
-		}
-		line, after, found := bytes.Cut(rest, []byte{'\n'})
-		if len(w.last)+len(line) <= maxLastLine {
-			w.last = append(w.last, line...)
-		} else {
-			w.last = append(w.last[:0], make([]byte, maxLastLine)...) // too long, and no JSON
-		}
-		w.ended, rest = found, after
-	}
+// tailWriter passes on what is written to it and remembers the end of it.
+type tailWriter struct {
+	out    io.Writer
+	tail   []byte // at most maxLastLine
+	failed error
+}
+
+func (w *tailWriter) Write(p []byte) (int, error) {
+	w.tail = append(w.tail, p[max(0, len(p)-maxLastLine):]...)
+	w.tail = append(w.tail[:0], w.tail[max(0, len(w.tail)-maxLastLine):]...)
 	n, err := w.out.Write(p)
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
 	w.failed = errors.Join(w.failed, err)
 	return n, err
+}
+
+// last is the last line; a longer one is not whole, and so no JSON.
+func (w *tailWriter) last() []byte {
+	text := bytes.TrimSuffix(w.tail, []byte{'\n'})
+	return text[bytes.LastIndexByte(text, '\n')+1:]
 }

@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
@@ -160,7 +160,7 @@ func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
 	e := open(t, 2)
 	answer := e.do("GET", "/v1/pools/p/report", nil)
 	require.Equal(t, 200, answer.status)
-	var report tempool.Report
+	var report policy.Report
 	require.NoError(t, json.Unmarshal(answer.body, &report))
 	require.Equal(t, "p", report.Pool)
 	require.Len(t, report.Health, 2)

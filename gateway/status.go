@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
 )
 
 // getPools is GET /v1/pools: those that the client may use.
@@ -43,17 +43,17 @@ func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers
 	return g.workers(ctx, r.PathValue("pool"))
 }
 
-func (g *Gateway) getReport(ctx context.Context, r *http.Request) (tempool.Report, error) {
+func (g *Gateway) getReport(ctx context.Context, r *http.Request) (policy.Report, error) {
 	pool := r.PathValue("pool")
 	status, err := g.config.Control.Status(ctx, pool)
 	if err != nil {
-		return tempool.Report{}, err
+		return policy.Report{}, err
 	}
 	workers, err := g.workers(ctx, pool)
 	if err != nil {
-		return tempool.Report{}, err
+		return policy.Report{}, err
 	}
-	return tempool.NewReport(status, workers, time.Now()), nil
+	return policy.NewReport(status, workers, time.Now()), nil
 }
 
 // workers lists a pool's workers without the hashes of their leases' tokens.

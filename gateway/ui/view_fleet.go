@@ -143,7 +143,7 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 			Runbooks: []string{policy.Runbook("no_answer")}}, nil
 	}
 	workers := tempool.RosterOf(p.PoolStatus, processes)
-	report := tempool.NewReport(p.PoolStatus, workers, now)
+	report := policy.NewReport(p.PoolStatus, workers, now)
 	hosts := map[string]bool{}
 	counts := map[lifecycle.State]int{}
 	for _, w := range workers.Workers {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
@@ -63,7 +62,7 @@ func viewOf(ctx context.Context, p pool) (poolView, error) {
 	if err != nil {
 		return poolView{}, err
 	}
-	report := tempool.NewReport(status, workers, time.Now())
+	report := policy.NewReport(status, workers, time.Now())
 	return poolView{workers, &report}, nil
 }
 

@@ -1,4 +1,4 @@
-package tempool
+package policy
 
 import (
 	"testing"
