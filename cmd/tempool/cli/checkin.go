@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -31,15 +30,11 @@ until a probe passes; with close it is replaced.`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		args[0] = leaseID(args[0])
 		ref, _ := api.ParseLeaseID(args[0]) // checkArguments has parsed it
-		if err := a.checkin(ctx, cp, ref,
-			api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
-			return err
-		}
-		state, err := a.awaitCheckin(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
+		released, err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem})
 		if err != nil {
 			return err
 		}
-		result := checkinResult{args[0], ref.Worker(), state}
+		result := checkinResult{args[0], ref.Worker(), released.State}
 		return a.printMessage(result, "released lease %s; worker %s is %s", result.Lease, result.Worker, result.State)
 	})
 	outcomes := []string{string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose)}
@@ -56,27 +51,26 @@ until a probe passes; with close it is replaced.`,
 }
 
 // checkin releases the lease that the worker holds now. It fails for any other lease, which the worker would ignore.
-func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r api.CheckinRequest) error {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	state, err := cp.Pool(ref.Pool).State(request, ref.Slot)
+func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef,
+	r api.CheckinRequest) (none api.CheckinResult, err error) {
+	state, err := ask(ctx, a, cp.Pool(ref.Pool).State, ref.Slot)
 	switch {
 	case api.CodeOf(err) == api.CodeUnavailable && ctx.Err() == nil: // a signal needs no agent
 		signal, cancel := a.request(ctx)
 		defer cancel()
 		if failure := cp.Checkin(signal, r); failure != nil {
-			return failure
+			return none, failure
 		}
-		return api.Errorf(api.CodeUnavailable,
+		return none, api.Errorf(api.CodeUnavailable,
 			"sent the release of lease %s, but no agent answers, so it takes effect when one runs again "+
 				"(%s)", r.LeaseID, message(err))
-	case err != nil:
-		return err
+	case err == nil:
+		err = checkCurrent(r.LeaseID, state)
 	}
-	if err := checkCurrent(r.LeaseID, state); err != nil {
-		return err
+	if err != nil {
+		return none, err
 	}
-	return cp.Checkin(request, r)
+	return ask(ctx, a, cp.CheckinNow, r)
 }
 
 // checkCurrent returns CodeLeaseFenced for a lease that is not the worker's current one.
@@ -92,18 +86,4 @@ func checkCurrent(lease string, state api.WorkerState) error {
 			lease, state.Worker, state.Lease.Holder, state.Lease.ID)
 	}
 	return nil
-}
-
-// awaitCheckin waits until the worker no longer has the lease, and returns its state.
-func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) (lifecycle.State, error) {
-	var state api.WorkerState
-	err := a.await(ctx, a.timeout, func(ctx context.Context) (bool, error) {
-		var err error
-		state, err = p.State(ctx, slot)
-		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
-	}, func() string {
-		return fmt.Sprintf("released lease %s, but its worker has not processed the release after %s; check that the agents "+
-			"are running", lease, formatDuration(a.timeout))
-	})
-	return state.State, err
 }

@@ -27,6 +27,7 @@ type controlPlane interface {
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request api.CheckinRequest) error
+	CheckinNow(ctx context.Context, request api.CheckinRequest) (api.CheckinResult, error)
 	Pool(name string) pool
 	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,24 +18,23 @@ func completeFlag(c *cobra.Command, flag string, words ...string) {
 	mustDefine(c, c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
+// The functions below offer all words, of which the shell takes those that begin with what is typed.
+
 // completePools completes the first argument with the names of running pools.
-func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
-		func(ctx context.Context, cp controlPlane) ([]string, error) {
-			pools, err := cp.ListPools(ctx)
-			return withPrefix(pools, typed), err
-		})
+		func(ctx context.Context, cp controlPlane) ([]string, error) { return cp.ListPools(ctx) })
 }
 
 // completeHosts completes the first argument with the ids of hosts.
-func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeHosts(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
 		func(ctx context.Context, cp controlPlane) (ids []string, err error) {
 			hosts, err := cp.Hosts(ctx)
 			for _, h := range hosts {
 				ids = append(ids, h.ID)
 			}
-			return withPrefix(ids, typed), err
+			return ids, err
 		})
 }
 
@@ -64,7 +62,7 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 				for i := range pools {
 					pools[i] += "/"
 				}
-				return withPrefix(pools, typed), err
+				return pools, err
 			})
 	}
 	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
@@ -74,7 +72,7 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 			for _, w := range status.Workers {
 				workers = append(workers, api.WorkerName(name, w.Slot))
 			}
-			return withPrefix(workers, typed), err
+			return workers, err
 		})
 }
 
@@ -101,8 +99,4 @@ func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.S
 		return nil, directive
 	}
 	return words, directive
-}
-
-func withPrefix(words []string, prefix string) []string {
-	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }

@@ -187,8 +187,13 @@ func (f *fakeControlPlane) ListPools(context.Context) ([]string, error) {
 }
 
 func (f *fakeControlPlane) Checkin(_ context.Context, r api.CheckinRequest) error {
-	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
+	f.record("signal checkin " + r.LeaseID)
 	return nil
+}
+
+func (f *fakeControlPlane) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
+	return api.CheckinResult{State: lifecycle.Degraded}, nil
 }
 
 func (f *fakeControlPlane) Pool(name string) pool {
