@@ -230,7 +230,7 @@ func (g *Gateway) registerDashboard() {
 		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI,
 		Logger:   g.config.Logger,
 		Outage:   func() time.Duration { return g.Health().Outage },
-		Endpoint: g.Endpoint,
+		Endpoint: g.Endpoint, Refuse: writeProblem,
 	}
 	if g.config.Socket != "" {
 		config.OwnEndpoint = "unix:" + g.config.Socket

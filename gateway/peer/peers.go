@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// connectTimeout bounds each of the TCP and the TLS handshake with a peer, and the wait for its word about a call, in
+	// connectTimeout bounds the TCP and the TLS handshake with a peer together, and the wait for its word about a call, in
 	// addition to the call's patience there.
 	connectTimeout = time.Second
 	// maxIdleConnections is for each peer; maxKnown bounds the peers whose failures are remembered.
@@ -69,23 +69,11 @@ func (p *Peers) Open(config Config) {
 	p.transport = &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: maxIdleConnections,
 		IdleConnTimeout: time.Minute, DisableCompression: true, ExpectContinueTimeout: connectTimeout}
 	p.transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		own := &tls.Config{MinVersion: tls.VersionTLS12}
+		secure := tls.Dialer{NetDialer: dialer, Config: &tls.Config{MinVersion: tls.VersionTLS12}}
 		if config.TLS != nil {
-			own = config.TLS().Clone()
+			secure.Config = config.TLS()
 		}
-		own.ServerName, _, _ = net.SplitHostPort(address)
-		secure := tls.Client(conn, own)
-		limited, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-		if err := secure.HandshakeContext(limited); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-		return secure, nil
+		return secure.DialContext(ctx, network, address)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"path"
 	"strings"
 	"time"
 
@@ -41,6 +40,8 @@ type Config struct {
 	// same.
 	Endpoint    func() string
 	OwnEndpoint string
+	// Refuse answers a program with an error, as the other routes of the gateway do.
+	Refuse func(w http.ResponseWriter, err error)
 }
 
 // Dashboard serves the pages. It is safe for concurrent use.
@@ -224,13 +225,19 @@ func (v *visit) authorize(right access.Rights) error {
 				"agent's user, "+
 				"or use a token with the right", v.principal.Name, right)
 	}
-	if pool := v.r.PathValue("pool"); pool != "" {
-		if err := api.CheckPoolName(pool, api.CodePoolNotFound); err != nil {
-			return err
-		}
-		if !v.principal.MayUse(pool) {
-			return api.Errorf(api.CodeForbidden, "%s may not use pool %s; sign in with a token that may", v.principal.Name, pool)
-		}
+	return v.mayUse(v.r.PathValue("pool"))
+}
+
+// mayUse checks that the visitor may use a pool; "" is none.
+func (v *visit) mayUse(pool string) error {
+	if pool == "" {
+		return nil
+	}
+	if err := api.CheckPoolName(pool, api.CodePoolNotFound); err != nil {
+		return err
+	}
+	if !v.principal.MayUse(pool) {
+		return api.Errorf(api.CodeForbidden, "%s may not use pool %s; sign in with a token that may", v.principal.Name, pool)
 	}
 	return nil
 }
@@ -240,18 +247,10 @@ var errSignIn = api.Errorf(api.CodeUnauthorized, "sign in first")
 
 func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	content, err := files.ReadFile("static/" + name)
-	if err != nil {
-		http.Error(w, "no such file", http.StatusNotFound)
-		return
-	}
-	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-		".svg": "image/svg+xml"}
-	w.Header().Set("Content-Type", types[path.Ext(name)])
-	if r.URL.Query().Get("v") == d.versions[name] {
+	if version := r.URL.Query().Get("v"); version != "" && version == d.versions[name] {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(content)
+	http.ServeFileFS(w, r, files, "static/"+name)
 }
 
 // postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that
@@ -266,31 +265,22 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	endpoint := d.config.Endpoint()
 	switch {
 	case signInOf(r) != "": // a browser needs none
-		refuseLink(w, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
+		d.config.Refuse(w, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
 	case !p.Has(access.Read):
-		refuseLink(w, api.Errorf(api.CodeForbidden,
+		d.config.Refuse(w, api.Errorf(api.CodeForbidden,
 			"%s does not have the right read, which the dashboard requires; use a token that has it, or connect over the Unix "+
 				"socket as the agent's user", p.Name))
 	case !strings.HasPrefix(endpoint, "http"):
-		refuseLink(w, api.Errorf(api.CodeUnavailable,
+		d.config.Refuse(w, api.Errorf(api.CodeUnavailable,
 			"no browser can reach this gateway, because it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
 	default:
 		name, err := d.links.add(i)
 		if err != nil {
-			refuseLink(w, errFull)
+			d.config.Refuse(w, errFull)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + name, Name: p.Name,
 			Rights: p.Rights.Names()})
 	}
-}
-
-// refuseLink answers with a problem, as the other routes of a gateway do.
-func refuseLink(w http.ResponseWriter, err *api.Error) {
-	status := statusOf(err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code,
-		"detail": err.Message, "started": false})
 }

@@ -86,8 +86,8 @@ func toneOfEvent(e api.Event) string {
 func (v *visit) selection() (o tempool.EventOptions, err error) {
 	query := v.r.URL.Query()
 	o.Pool = query.Get("pool")
-	if o.Pool != "" && !v.principal.MayUse(o.Pool) {
-		return o, api.Errorf(api.CodeForbidden, "%s may not use pool %s", v.principal.Name, o.Pool)
+	if err := v.mayUse(o.Pool); err != nil {
+		return o, err
 	}
 	if types := strings.ReplaceAll(query.Get("types"), " ", ""); types != "" {
 		if _, err := events.ParseTypes(types); err != nil {

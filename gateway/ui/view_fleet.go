@@ -214,23 +214,24 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 	slices.SortFunc(row.Pools, func(a, b poolCount) int { return strings.Compare(a.Pool, b.Pool) })
 	row.MorePools = max(0, len(row.Pools)-shownPools)
 	row.Pools = row.Pools[:len(row.Pools)-row.MorePools]
+	trouble := func(runbook, text, advice string) *problem {
+		return &problem{Subject: "host " + h.ID, Text: text, Advice: []string{advice},
+			Runbooks: []string{policy.Runbook(runbook)}}
+	}
 	if h.left {
 		row.State, row.Tone = "stopped", "idle"
 		return row, nil
 	}
 	if h.HeardAt.IsZero() {
 		row.State, row.Tone = "no agent", "idle"
-		return row, &problem{Subject: "host " + h.ID, Text: "No agent is up on it.",
-			Advice:   []string{"Restart its agent with --host-id " + h.ID + ", or ignore this if the host is permanently gone."},
-			Runbooks: []string{policy.Runbook("agents")}}
+		return row, trouble("agents", "No agent is up on it.",
+			"Restart its agent with --host-id "+h.ID+", or ignore this if the host is permanently gone.")
 	}
 	row.HeardAgo = max(0, now.Sub(h.HeardAt))
 	if row.HeardAgo > lateHeartbeat {
 		row.State, row.Tone = "not heard", "warn"
-		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has sent no heartbeat for " +
-			format.Duration(row.HeardAgo) + ".",
-			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts " +
-				"as lost."}, Runbooks: []string{policy.Runbook("agents")}}
+		return row, trouble("agents", "Its agent has sent no heartbeat for "+format.Duration(row.HeardAgo)+".",
+			"Check the host and its connection to Temporal. Its workers move to other hosts once it counts as lost.")
 	}
 	agent := h.Heartbeat.Agent
 	if agent == nil {
@@ -243,10 +244,8 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
 	}
 	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
-		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) +
-			" free; starts, logs and sessions need space.",
-			Advice:   []string{"Free space on the disk of the state folder, or move it with --state-dir."},
-			Runbooks: []string{policy.Runbook("disk")}}
+		return row, trouble("disk", "Its disk has "+format.Bytes(agent.DiskFreeBytes)+" free; starts, logs and sessions "+
+			"need space.", "Free space on the disk of the state folder, or move it with --state-dir.")
 	}
 	return row, nil
 }

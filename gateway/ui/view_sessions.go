@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 )
 
@@ -35,13 +34,10 @@ func (v *visit) sessionsPage() error {
 	query := v.r.URL.Query()
 	view := sessionsView{Pool: query.Get("pool"), After: query.Get("after")}
 	view.Pools, p.Trouble = v.poolNames(ctx)
+	if err := v.mayUse(view.Pool); err != nil {
+		return err
+	}
 	if view.Pool != "" {
-		if err := api.CheckPoolName(view.Pool, api.CodePoolNotFound); err != nil {
-			return err
-		}
-		if !v.principal.MayUse(view.Pool) {
-			return api.Errorf(api.CodeForbidden, "%s may not use pool %s", v.principal.Name, view.Pool)
-		}
 		list, err := v.pool(view.Pool).Sessions(ctx, view.After, shownSessions)
 		if err != nil {
 			p.Trouble = append(p.Trouble, unreadable("The sessions cannot be read", "The gateway with the store", err))
