@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -22,22 +22,14 @@ const (
 func (a *app) addControlPlane(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, min(readyzTimeout, a.timeout))
 	defer cancel()
-	var mu sync.Mutex
-	answers := map[string]string{}
-	var group sync.WaitGroup
-	for _, endpoint := range gatewayEndpoints(views) {
-		group.Go(func() {
-			if answer, err := cp.ControlPlane(ctx, endpoint); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				answers[endpoint] = answer
-			}
-		})
-	}
-	group.Wait()
+	endpoints := gatewayEndpoints(views)
+	answers := make([]string, len(endpoints))
+	sleep.Each(len(endpoints), len(endpoints), func(i int) { answers[i], _ = cp.ControlPlane(ctx, endpoints[i]) })
 	for _, view := range views {
 		for i := range view.Workers {
-			view.Workers[i].ControlPlane = answers[view.Workers[i].Endpoint]
+			if at := slices.Index(endpoints, view.Workers[i].Endpoint); at >= 0 {
+				view.Workers[i].ControlPlane = answers[at]
+			}
 		}
 	}
 }
