@@ -100,6 +100,28 @@ func (b *bench) inTurn(n int, run func(side int)) {
 	}
 }
 
+// timedSide is an operation, and the row of its durations.
+type timedSide struct {
+	row *series
+	do  func(n int) (milliseconds float64)
+}
+
+// alternate runs the sides n times in each round, one after the other, and adds the medians of a round to their rows.
+func (b *bench) alternate(n int, sides ...timedSide) {
+	for round := range b.rounds {
+		took := make([][]float64, len(sides))
+		for i := range n {
+			for offset := range sides {
+				side := (offset + round) % len(sides) // each is first once in as many rounds
+				took[side] = append(took[side], sides[side].do(i))
+			}
+		}
+		for i, side := range sides {
+			side.row.add(median(took[i]))
+		}
+	}
+}
+
 // prepare finds or makes what every benchmark needs.
 func (b *bench) prepare(ctx context.Context) {
 	b.root = filepath.Dir(must(output(ctx, "", "go", "env", "GOMOD")))

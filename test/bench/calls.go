@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -64,10 +63,14 @@ func measureCalls(ctx context.Context, b *bench) {
 		sp.Limits.CPUAffinityEach = kind.coresEach
 		echo := b.startPool(ctx, sp, startPolled)
 		request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
-		callPool := func(ctx context.Context) (*pool.Response, error) { return g.CallPool(ctx, echo.Name(), request) }
-		check(awaitCalls(ctx, callPool, callWorkers))
+		poll(ctx, startPolled, func(context.Context) (err error) {
+			if free, _ := g.FreeSlots(echo.Name()); free < callWorkers*kind.inflight {
+				err = fmt.Errorf("the gateway has %d of %d slots of pool %s", free, callWorkers*kind.inflight, echo.Name())
+			}
+			return err
+		})
 		pids := workersOf(ctx, echo)
-		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(callPool(ctx)) }
+		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(g.CallPool(ctx, echo.Name(), request)) }
 		how := ""
 		if kind.coresEach > 0 {
 			how = bound
@@ -115,36 +118,6 @@ func checkEcho(body []byte) func(*pool.Response, error) error {
 		}
 		return err
 	}
-}
-
-// awaitCalls calls until size workers have answered.
-func awaitCalls(ctx context.Context, call func(context.Context) (*pool.Response, error), size int) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	var (
-		group  sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-		served = map[string]bool{}
-	)
-	answered := func(response *pool.Response, err error) (more bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			failed = fmt.Errorf("%d of %d workers answered: %w", len(served), size, err)
-		} else {
-			served[response.Worker] = true
-		}
-		return failed == nil && len(served) < size
-	}
-	for range callers {
-		group.Go(func() {
-			for answered(call(ctx)) {
-			}
-		})
-	}
-	group.Wait()
-	return failed
 }
 
 // leased starts a pool and checks out its workers; the callers share the leases evenly.

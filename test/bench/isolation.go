@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	gopsutil "github.com/shirou/gopsutil/v3/process"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
@@ -52,11 +54,11 @@ func measureIsolation(ctx context.Context, b *bench) {
 	b.within(ctx, func() { measureForkCrash(ctx, b) })
 	b.within(ctx, func() {
 		b.startPool(ctx, b.sized("eight", 8, modelMB, 0, spec.IsolateNone), startPolled)
-		pss := 0
+		pss := 0.0
 		for _, pid := range processesOf("eight") {
-			pss += memoryMB(pid, "smaps_rollup", "Pss:")
+			pss += pssMB(pid)
 		}
-		b.result.atMost(fmt.Sprintf("8 workers of a model of %d MB, with their template, PSS", modelMB), float64(pss),
+		b.result.atMost(fmt.Sprintf("8 workers of a model of %d MB, with their template, PSS", modelMB), pss,
 			1.3*modelMB+8*30, "MB")
 	})
 	b.within(ctx, func() { measureUses(ctx, b, use) })
@@ -167,7 +169,7 @@ print(runs)`, span.Seconds())
 	}
 	settled()
 	template := slices.MinFunc(processesOf("uses"), func(a, b int) int { return cmp.Compare(startOf(a), startOf(b)) })
-	memory, files := memoryMB(template, "status", "VmRSS:"), openFiles()
+	memory, files := residentMB(template), openFiles()
 	from, killed := uses.Load(), 0
 	done := make(chan struct{})
 	go func() {
@@ -191,10 +193,10 @@ print(runs)`, span.Seconds())
 	b.result.atMost(fmt.Sprintf("processes left over after %d uses with %d kills", uses.Load()-from, killed),
 		float64(settled()), 0, "")
 	b.result.atMost("descriptors of the agent more than before", float64(openFiles()-files), 0, "")
-	if now := memoryMB(template, "status", "VmRSS:"); now == 0 {
-		b.result.note("the template was replaced")
+	if must(gopsutil.PidExists(int32(template))) {
+		b.result.atMost("growth of the template", residentMB(template)-memory, 1, "MB")
 	} else {
-		b.result.atMost("growth of the template", float64(now-memory), 1, "MB")
+		b.result.note("the template was replaced")
 	}
 }
 
@@ -215,20 +217,6 @@ func startOf(pid int) uint64 {
 		return e.Start
 	}
 	return math.MaxUint64
-}
-
-// memoryMB is a figure that has kilobytes, in megabytes.
-func memoryMB(pid int, file, name string) int { return figure(pid, file, name) / 1024 }
-
-// figure is one of a file of a process; 0 if it has ended.
-func figure(pid int, file, name string) (n int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name {
-			n, _ = strconv.Atoi(fields[1])
-		}
-	}
-	return n
 }
 
 // openFiles counts the descriptors of this process, which is the agent.

@@ -40,21 +40,19 @@ func (b *bench) checkoutLatency(ctx context.Context, pool *tempool.Pool, noop st
 	r := b.result
 	checkout := r.row(fmt.Sprintf("checkout, p50 of %d", leasesPerRound), "ms")
 	update := r.row(fmt.Sprintf("no-op update, p50 of %d", leasesPerRound), "ms")
-	for range b.rounds {
-		var checkouts, updates []float64
-		for range leasesPerRound {
-			var lease *tempool.Lease
-			checkouts = append(checkouts, timed(func() (err error) {
-				lease, err = pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "bench"})
-				return err
-			}))
-			must(b.client.CheckinNow(ctx, api.CheckinRequest{LeaseID: lease.ID}))
-			updates = append(updates, timed(func() error { return b.updateNoop(ctx, noop) }))
-			check(b.updateNoop(ctx, noop)) // corresponds to the checkin
-		}
-		checkout.add(median(checkouts))
-		update.add(median(updates))
-	}
+	b.alternate(leasesPerRound, timedSide{checkout, func(int) float64 {
+		var lease *tempool.Lease
+		took := timed(func() (err error) {
+			lease, err = pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "bench"})
+			return err
+		})
+		must(b.client.CheckinNow(ctx, api.CheckinRequest{LeaseID: lease.ID}))
+		return took
+	}}, timedSide{update, func(int) float64 {
+		took := timed(func() error { return b.updateNoop(ctx, noop) })
+		check(b.updateNoop(ctx, noop)) // corresponds to the checkin
+		return took
+	}})
 	ratio := r.ratio("checkout ÷ no-op update", checkout, update)
 	r.atMost("checkout p50, relative to a no-op update", ratio.Median, checkoutTarget, "×")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -191,4 +192,11 @@ func cpuSeconds(pid int) float64 {
 // residentMB returns the RSS of a process in MB.
 func residentMB(pid int) float64 {
 	return float64(must(must(gopsutil.NewProcess(int32(pid))).MemoryInfo()).RSS) / 1e6
+}
+
+// pssMB returns the PSS of a process in MB, 0 if it has ended: its own memory, and its part of what it shares.
+func pssMB(pid int) float64 {
+	id, _ := tree.Identify(pid)
+	bytes, _ := tree.PSSOf(id)
+	return float64(bytes) / 1e6
 }

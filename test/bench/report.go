@@ -7,9 +7,11 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/shirou/gopsutil/v3/cpu"
+	"github.com/shirou/gopsutil/v3/load"
 )
 
 // report is the JSON of one run.
@@ -146,23 +148,19 @@ func (r *report) write(path string) {
 	check(os.WriteFile(path, append(text, '\n'), 0o644))
 }
 
-// loadAverage returns the averages over 1, 5 and 15 minutes, or "unknown" without /proc.
+// loadAverage returns the averages over 1, 5 and 15 minutes, or "unknown" where the system has none.
 func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	fields := strings.Fields(string(text))
-	if err != nil || len(fields) < 3 {
+	average, err := load.Avg()
+	if err != nil {
 		return "unknown"
 	}
-	return strings.Join(fields[:3], " ")
+	return fmt.Sprintf("%.2f %.2f %.2f", average.Load1, average.Load5, average.Load15)
 }
 
 // cpuModel returns the model name of the processor, or "".
 func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // optional
-	for line := range strings.Lines(string(text)) {
-		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	if all, _ := cpu.Info(); len(all) > 0 { // optional
+		return all[0].ModelName
 	}
 	return ""
 }

@@ -36,16 +36,10 @@ func measureRested(ctx context.Context, b *bench) {
 	r := b.result
 	hot := r.row(fmt.Sprintf("call after a call, p50 of %d", restedCalls), "ms")
 	rested := r.row(fmt.Sprintf("call after %s, p50 of %d", b.pause, restedCalls), "ms")
-	for range b.rounds {
-		var hots, resteds []float64
-		for range restedCalls {
-			wait(ctx, b.pause)
-			resteds = append(resteds, call())
-			hots = append(hots, call())
-		}
-		hot.add(median(hots))
-		rested.add(median(resteds))
-	}
+	b.alternate(restedCalls, timedSide{rested, func(int) float64 {
+		wait(ctx, b.pause)
+		return call()
+	}}, timedSide{hot, func(int) float64 { return call() }})
 	written := b.costs(ctx, worker).minus(before).events
 	ratio := r.ratio("after a pause ÷ at once", rested, hot)
 	r.atMost("first call after a pause, relative to the next one", ratio.Median, restedTarget, "×")

@@ -158,23 +158,12 @@ func (b *bench) measureRedis(ctx context.Context) {
 	}
 	plain := func(ctx context.Context, n int) error { return client.Get(ctx, sessionID(n)).Err() }
 	r := b.result
-	kinds := []sessionWork{
-		{row: r.row("Redis: plain GET of the same size", "µs"), do: plain},
-		{row: r.row("Redis: session get", "µs"), do: getSession(store)},
-		{row: r.row("Redis: session update", "µs"), do: updateSession(store)},
+	kind := func(name string, do func(context.Context, int) error) timedSide {
+		return timedSide{r.row(name, "µs"), func(n int) float64 { return 1000 * timed(func() error { return do(ctx, n) }) }}
 	}
-	for round := range b.rounds {
-		took := make([][]float64, len(kinds))
-		for n := range sessionsTimed {
-			for offset := range kinds {
-				i := (offset + round) % len(kinds) // each kind is first once in as many rounds
-				took[i] = append(took[i], 1000*timed(func() error { return kinds[i].do(ctx, n) }))
-			}
-		}
-		for i, kind := range kinds {
-			kind.row.add(median(took[i]))
-		}
-	}
+	kinds := []timedSide{kind("Redis: plain GET of the same size", plain), kind("Redis: session get", getSession(store)),
+		kind("Redis: session update", updateSession(store))}
+	b.alternate(sessionsTimed, kinds...)
 	for _, kind := range kinds[1:] {
 		ratio := r.ratio(kind.row.Name+" ÷ plain GET", kind.row, kinds[0].row)
 		r.atMost(kind.row.Name+", relative to a plain GET", ratio.Median, redisRatioTarget, "×")
