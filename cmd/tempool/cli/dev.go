@@ -8,6 +8,8 @@ import (
 	"github.com/tempool/tempool/cmd/tempool/dev"
 )
 
+const maxPort = 65535
+
 func (a *app) devCommand() *cobra.Command {
 	var o dev.Options
 	c := &cobra.Command{
@@ -30,25 +32,16 @@ the user's cache folder. With --port, --ui-port or --fresh it is always its own.
 	flags.StringVarP(&o.PoolFile, "file", "f", "",
 		"pool file to start instead of the example; the job runs only on a pool named codemetrics")
 	mustDefine(c, c.MarkFlagFilename("file", "toml"))
-	flags.IntVar(&o.Size, "size", 0, "number of workers (default: the size in the pool file)")
-	flags.IntVar(&o.Port, "port", 0, "port of its own Temporal server (default 7233, or a free port if taken)")
-	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free port if taken)")
+	rangeVar(c, &o.Size, "size", 0, 1, 1000, "number of workers (default: the size in the pool file)")
+	rangeVar(c, &o.Port, "port", 0, 1, maxPort, "port of its own Temporal server (default 7233, or a free port if taken)")
+	rangeVar(c, &o.UIPort, "ui-port", 0, 1, maxPort, "port of its Web UI (default 8233, or a free port if taken)")
 	flags.StringVar(&o.Listen, "listen", "",
 		"TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
 	securityFlags(c, &o.Security)
 	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of its own Temporal server first")
 	checkFlags(c, func(c *cobra.Command) error {
-		flags := c.Flags()
-		if flags.Changed("listen") && o.Listen == "" {
+		if c.Flags().Changed("listen") && o.Listen == "" {
 			return usagef("--listen is empty; use HOST:PORT")
-		}
-		for _, name := range []string{"port", "ui-port"} {
-			if port, _ := flags.GetInt(name); flags.Changed(name) && (port < 1 || port > 65535) {
-				return usagef("--%s is %d; it must be from 1 to 65535", name, port)
-			}
-		}
-		if flags.Changed("size") && (o.Size < 1 || o.Size > 1000) {
-			return usagef("--size is %d; it must be from 1 to 1000", o.Size)
 		}
 		if a.options.Address != "" && (o.Port != 0 || o.UIPort != 0 || o.Fresh) {
 			return usagef("--address uses a running server; --port, --ui-port and --fresh apply to a server of its own")

@@ -27,11 +27,11 @@ func checkFlags(c *cobra.Command, check func(cmd *cobra.Command) error) {
 	}
 }
 
-// rangeVar defines a flag of c that takes a number from low to high.
+// rangeVar defines a flag of c that takes a number from low to high; unset may be another one.
 func rangeVar(c *cobra.Command, value *int, flag string, unset, low, high int, usage string) {
 	c.Flags().IntVar(value, flag, unset, usage)
-	checkFlags(c, func(*cobra.Command) error {
-		if *value < low || *value > high {
+	checkFlags(c, func(c *cobra.Command) error {
+		if (*value < low || *value > high) && (*value != unset || c.Flags().Changed(flag)) {
 			return usagef("--%s is %d; give a number from %d to %d", flag, *value, low, high)
 		}
 		return nil

@@ -223,6 +223,19 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane,
 	return answered, errors.Join(failures...)
 }
 
+// poolOrAll is allPools for one pool, or for all if name is "".
+func poolOrAll[T any](ctx context.Context, a *app, cp controlPlane, name string,
+	get func(pool, context.Context) (T, error)) ([]T, error) {
+	if name == "" {
+		return allPools(ctx, a, cp, get)
+	}
+	one, err := send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(name), ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return []T{one}, nil
+}
+
 // poolQuery says what a command prints about pools.
 type poolQuery[T any] struct {
 	get    func(pool, context.Context) (T, error)
@@ -233,22 +246,12 @@ type poolQuery[T any] struct {
 // printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it
 // prints the others and returns the error.
 func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []string, q poolQuery[T]) error {
-	var all []T
-	var failed error
-	if len(args) == 1 {
-		one, err := send(ctx, a, func(ctx context.Context) (T, error) { return q.get(cp.Pool(args[0]), ctx) })
-		if err != nil {
-			return err
-		}
-		all = []T{one}
-	} else {
-		all, failed = allPools(ctx, a, cp, q.get)
+	all, failed := poolOrAll(ctx, a, cp, strings.Join(args, ""), q.get)
+	if len(all) == 0 && failed != nil {
+		return failed
 	}
 	if q.extend != nil {
 		q.extend(ctx, all)
-	}
-	if len(all) == 0 && failed != nil {
-		return failed
 	}
 	var result any = all
 	if len(args) == 1 {

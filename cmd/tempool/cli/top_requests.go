@@ -104,16 +104,7 @@ func (r *topRequests) end() {
 
 func (r *topRequests) rosters() tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
-		var views []api.PoolWorkers
-		var err error
-		if r.pool == "" {
-			views, err = allPools(ctx, r.app, r.cp, pool.Roster)
-		} else {
-			var view api.PoolWorkers
-			if view, err = send(ctx, r.app, r.cp.Pool(r.pool).Roster); err == nil {
-				views = append(views, view)
-			}
-		}
+		views, err := poolOrAll(ctx, r.app, r.cp, r.pool, pool.Roster)
 		return topRosters{views: views, at: r.app.now(), err: sentence(err)}
 	})
 }
