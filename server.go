@@ -59,14 +59,8 @@ type GatewayCheck struct {
 // gatewayCheckTimeout bounds each request to a gateway that is checked.
 const gatewayCheckTimeout = 5 * time.Second
 
-// readyz is the answer of a gateway to GET /readyz.
-type readyz struct {
-	Status       string `json:"status"`
-	ControlPlane string `json:"control_plane"`
-}
-
 // readyz reads /readyz of a gateway; it does not need a token. The answer's body is closed.
-func (c *Client) readyz(ctx context.Context, endpoint string) (ready readyz, reply *transport.Reply, err error) {
+func (c *Client) readyz(ctx context.Context, endpoint string) (ready api.Readiness, reply *transport.Reply, err error) {
 	// 503 while it serves no calls
 	request := transport.Request{Method: http.MethodGet, Path: "/readyz", Timeout: gatewayCheckTimeout, AnyStatus: true}
 	if reply, err = c.transport.Do(ctx, endpoint, request); err != nil {

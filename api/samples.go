@@ -49,3 +49,14 @@ const RecentQueueStep = 10 * time.Second
 func (r RecentQueue) Valid() bool {
 	return len(r.AgeMS) <= MaxRecentSamples && len(r.Waiting) == len(r.AgeMS) && len(r.Minutes) <= FigureMinutes
 }
+
+// Readiness is the body of GET /readyz of a gateway.
+type Readiness struct {
+	// Status is ready while calls are served (200), else fenced or closing (503).
+	Status string `json:"status"`
+	Host   string `json:"host"`
+	// ControlPlane is ok, or lost while Temporal does not answer.
+	ControlPlane string `json:"control_plane"`
+	// LostForMS is how long Temporal has not answered.
+	LostForMS int64 `json:"lost_for_ms,omitempty"`
+}

@@ -101,7 +101,7 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	t.Parallel()
 	schemas := readDocument(t).Components.Schemas
 	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": pool.CheckoutRequest{},
-		"Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
+		"Problem": Problem{}, "Readiness": api.Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"SessionBinding": api.SessionBinding{}, "SessionBindings": api.SessionBindings{},
 		"SessionBackup": api.SessionBackup{}, "SessionBackupEnd": api.SessionBackupEnd{},
 		"SessionImport": api.SessionImport{},

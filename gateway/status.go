@@ -80,20 +80,10 @@ func getHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// Readiness is the body of GET /readyz.
-type Readiness struct {
-	// Status is ready while calls are served (200), else fenced or closing (503).
-	Status string `json:"status"`
-	Host   string `json:"host"`
-	// ControlPlane is ok, or lost while Temporal does not answer.
-	ControlPlane string `json:"control_plane"`
-	// LostForMS is how long Temporal has not answered.
-	LostForMS int64 `json:"lost_for_ms,omitempty"`
-}
-
 func (g *Gateway) getReady(w http.ResponseWriter, _ *http.Request) {
 	health := g.Health()
-	ready := Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok", LostForMS: health.Outage.Milliseconds()}
+	ready := api.Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok",
+		LostForMS: health.Outage.Milliseconds()}
 	status := http.StatusOK
 	if !health.ControlPlane {
 		ready.ControlPlane = "lost"
