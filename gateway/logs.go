@@ -142,7 +142,7 @@ func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQue
 	stream := logStream{g: g, ctx: ctx, out: json.NewEncoder(w), cursors: make(map[string]*logs.Cursor)}
 	stream.out.SetEscapeHTML(false)
 	for _, worker := range names {
-		if err := stream.backlog(worker, query); err != nil {
+		if err := stream.send(worker, query); err != nil {
 			panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
 		}
 	}
@@ -167,16 +167,19 @@ func (s *logStream) write(worker string, l logs.Line) error {
 	})
 }
 
-// backlog writes what a worker's log has.
-func (s *logStream) backlog(worker string, query logQuery) (err error) {
+// send writes what a worker's log has beyond what was written of it.
+func (s *logStream) send(worker string, query logQuery) (err error) {
 	incarnation := int64(0)
 	if query.previous {
 		if incarnation, err = s.g.config.Logs.LastEnded(s.ctx, worker); err != nil || incarnation == 0 {
 			return err
 		}
 	}
-	cursor := &logs.Cursor{}
-	s.cursors[worker] = cursor
+	cursor := s.cursors[worker]
+	if cursor == nil { // at the begin, or it came to this host since
+		cursor = &logs.Cursor{}
+		s.cursors[worker] = cursor
+	}
 	var newest []logs.Line // if only these are wanted
 	var failed error
 	err = s.g.config.Logs.Read(s.ctx, worker, cursor, func(l logs.Line) bool {
@@ -211,15 +214,7 @@ func (s *logStream) follow(w http.ResponseWriter, answer *http.ResponseControlle
 			return
 		}
 		for _, worker := range names {
-			if s.cursors[worker] == nil { // it came to this host since
-				s.cursors[worker] = &logs.Cursor{}
-			}
-			var failed error
-			err := s.g.config.Logs.Read(s.ctx, worker, s.cursors[worker], func(l logs.Line) bool {
-				failed = s.write(worker, l)
-				return failed == nil
-			})
-			if err != nil || failed != nil {
+			if s.send(worker, logQuery{tail: -1}) != nil {
 				return
 			}
 		}
