@@ -56,8 +56,8 @@ def stream(body):
 tempool.run()
 `
 
-// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, and operators suspend, degrade, drain
-// and stop workers.
+// TestNoCallIsLostOrMadeTwiceWhateverHappens: handlers misbehave, callers leave, operators suspend, degrade, drain and
+// stop workers, and processes are killed. A call that fails as not started was never made, and no call is made twice.
 func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	e := newEnv(t)
 	record := e.file("record")
@@ -93,7 +93,7 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	answered, refused := map[string]bool{}, map[string]bool{}
 	for caller := range 8 {
 		callers.Go(func() {
-			for n := range 150 {
+			for n := range 300 {
 				if n%40 == 39 {
 					e.operate(workers[rand.IntN(len(workers))], int64(n))
 				}
@@ -177,7 +177,7 @@ func (e *env) operate(worker string, generation int64) {
 	})
 	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
-	switch rand.IntN(4) {
+	switch rand.IntN(6) {
 	case 0:
 		e.dispatcher.Suspend(ctx, api.SuspendRequest{Process: process, Generation: generation,
 			Timeout: spec.Duration(rand.IntN(2)) * spec.Duration(timeout)})
@@ -191,6 +191,10 @@ func (e *env) operate(worker string, generation int64) {
 	case 3:
 		if proc, found := e.processes.Get(worker, process.Incarnation); found {
 			_, _ = proc.Stop(ctx, timeout)
+		}
+	default:
+		if proc, found := e.processes.Get(worker, process.Incarnation); found {
+			proc.Kill("killed by the test")
 		}
 	}
 }

@@ -40,14 +40,6 @@ def turn():
     return turns
 
 
-@tempool.method(raw=True)
-def record(body):
-    """Appends a line to the file RECORD before it answers with it."""
-    with open(os.environ["RECORD"], "ab", buffering=0) as f:
-        f.write(body + b"\n")
-    return body
-
-
 spoilt = False
 
 
