@@ -19,25 +19,20 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
+// callPool starts a call on any worker of the pool in the path, or on the one in the path.
 func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("pool")
+	name, session := r.PathValue("pool"), r.Header.Get(api.HeaderSession)
 	priority, err := priorityOf(r)
+	target := pool.AnyWorker(name, session, priority)
+	if number := r.PathValue("slot"); number != "" && err == nil {
+		var slot int
+		_, slot, err = api.ParseWorkerName(name + "/" + number)
+		target = pool.OneWorker(name, slot, session, priority)
+	}
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, name, pool.AnyWorker(name, r.Header.Get(api.HeaderSession), priority))
-}
-
-func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
-	name, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
-	if err != nil {
-		return err
-	}
-	priority, err := priorityOf(r)
-	if err != nil {
-		return err
-	}
-	return g.serveCall(w, r, name, pool.OneWorker(name, slot, r.Header.Get(api.HeaderSession), priority))
+	return g.serveCall(w, r, name, target)
 }
 
 func (g *Gateway) releaseKey(w http.ResponseWriter, r *http.Request) error {

@@ -42,7 +42,7 @@ func (g *Gateway) routes() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, g.orProblem(g.callPool)},
 		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath,
-			g.atItsHost(g.callWorker)},
+			g.atItsHost(g.callPool)},
 		{http.MethodPost, "/v1/admin/pools/{pool}/workers/{slot}/release", access.Admin, poolInPath,
 			g.atItsHost(g.releaseKey)},
 		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, g.orProblem(g.postLease)},

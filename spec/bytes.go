@@ -51,13 +51,9 @@ func (b Bytes) String() string {
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 // UnmarshalText parses a number with a unit; "" is 0. A fraction must be a whole number of bytes: "1.5GiB".
-func (b *Bytes) UnmarshalText(text []byte) error {
-	parsed, err := parseBytes(string(text))
-	if err != nil {
-		return err
-	}
-	*b = parsed
-	return nil
+func (b *Bytes) UnmarshalText(text []byte) (err error) {
+	*b, err = parseBytes(string(text))
+	return err
 }
 
 // UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.

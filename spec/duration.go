@@ -34,13 +34,9 @@ func (d Duration) String() string {
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText parses what time.ParseDuration parses; "" is 0.
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := parseDuration(string(text))
-	if err != nil {
-		return err
-	}
-	*d = parsed
-	return nil
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	*d, err = parseDuration(string(text))
+	return err
 }
 
 // UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.
