@@ -40,6 +40,20 @@ func ParseTypes(list string) ([]string, error) {
 	return globs, nil
 }
 
+// ParseSince returns the time that a text names: a time of RFC 3339, or how long before now; for "" the zero time. It
+// fails with CodeInvalid.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil && text != "" {
+		return at, api.Errorf(api.CodeInvalid,
+			"since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
+	}
+	return at, nil
+}
+
 func (f Filter) selects(e Entry) bool {
 	if e.Time.Before(f.Since) || f.Pool != nil && !f.Pool(e.Pool) {
 		return false

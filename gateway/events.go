@@ -95,25 +95,8 @@ func eventFilter(r *http.Request) (f events.Filter, err error) {
 	if f.Types, err = events.ParseTypes(query.Get("type")); err != nil {
 		return f, err
 	}
-	if since := query.Get("since"); since != "" {
-		if f.Since, err = sinceOf(since, time.Now()); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
-}
-
-// sinceOf is the time that text names: a time of RFC 3339, or how long before now.
-func sinceOf(text string, now time.Time) (time.Time, error) {
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, api.Errorf(api.CodeInvalid,
-			"since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
-	}
-	return at, nil
+	f.Since, err = events.ParseSince(query.Get("since"), time.Now())
+	return f, err
 }
 
 // eventStream is an answer of events. A client that does not read it is disconnected by the deadline of writes; it

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
@@ -50,10 +51,8 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 	if q.tail, err = numberIn(query, "tail", -1, 0, MaxLogTail); err != nil { // without it the answer has all lines
 		return q, err
 	}
-	if text := query.Get("since"); text != "" {
-		if q.since, err = sinceOf(text, now); err != nil {
-			return q, err
-		}
+	if q.since, err = events.ParseSince(query.Get("since"), now); err != nil {
+		return q, err
 	}
 	if q.follow && q.previous {
 		return q, api.Errorf(api.CodeInvalid,

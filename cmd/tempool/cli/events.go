@@ -57,16 +57,8 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
 
 func (f *eventFlags) options(now time.Time) (o tempool.EventOptions, err error) {
 	o.Follow, o.Types = f.follow, f.types
-	if f.since == "" {
-		return o, nil
-	}
-	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
-		o.Since = now.Add(-ago)
-		return o, nil
-	}
-	if o.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
-		return o, usagef("--since is %q; give a duration such as 10m, or a time such as 2026-01-31T12:00:00Z",
-			f.since)
+	if o.Since, err = events.ParseSince(f.since, now); err != nil {
+		return o, usagef("--%s", message(err))
 	}
 	return o, nil
 }
