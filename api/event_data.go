@@ -145,7 +145,9 @@ type SessionEvent struct {
 	Store   string `json:"store,omitempty"`  // memory, embedded or redis
 	From    string `json:"from,omitempty"`   // the worker that it was bound to before
 	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since, or that did not release it
-	// Incarnation is that of the process which ended without releasing it, and Reason why.
+	// Incarnation is that of the process which ended without releasing it, and Reason why; or that of the process which an
+	// MCP client has to itself, and Principal the client.
 	Incarnation int64  `json:"incarnation,omitempty"`
 	Reason      string `json:"reason,omitempty"`
+	Principal   string `json:"principal,omitempty"`
 }

@@ -112,7 +112,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	g.life, g.endLife = context.WithCancel(context.Background())
 	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Store: g.mcpStore, Peer: g.mcpPeer,
-		Life: g.life, Logger: config.Logger})
+		Events: config.Events, Life: g.life, Logger: config.Logger})
 	g.mcp = endpoint
 	if g.auth, err = newAuthenticator(config); err != nil {
 		return nil, err
@@ -142,12 +142,13 @@ type Snapshot struct {
 	// that were not emitted because there were too many in a second.
 	EventsMissed  int64
 	EventsOmitted map[string]int64
+	MCP           map[string]mcp.Counts // by pool
 }
 
 // Snapshot returns the current counts. It takes each pool's lock for a moment.
 func (g *Gateway) Snapshot() Snapshot {
 	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64),
-		EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted()}
+		EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted(), MCP: g.mcp.Counts()}
 	for _, l := range g.listeners {
 		s.Connections[l.Addr().Network()] = 0
 	}

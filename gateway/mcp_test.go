@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/mcp"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/sessions"
@@ -191,7 +193,8 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	dir := t.TempDir()
 	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
-	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}),
+	log := events.New("here")
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log),
 		withSpec(func(sp *spec.Spec) { sp.MCP.Idle = spec.Duration(500 * time.Millisecond) }))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	headers := []string{"Content-Type", "application/json"}
@@ -203,6 +206,8 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	headers = append(headers, "Mcp-Session-Id", response.Header.Get("Mcp-Session-Id"))
+	status, _ := e.tcp("POST", "/mcp/p", one, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...)
+	require.Equal(t, 202, status)
 	echo := mcpTool("echo", `{"message":"x"}`)
 	for _, idle := range []bool{false, true} {
 		if idle {
@@ -216,7 +221,13 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 		status, _ := e.tcp("POST", "/mcp/p", one, echo, headers...)
 		require.Equal(t, 200, status)
 	}
-	status, _ := e.tcp("DELETE", "/mcp/p", one, "", headers...)
+	require.Equal(t, mcp.Counts{Sessions: 1, Replays: 1}, e.gateway.Snapshot().MCP["p"])
+	bound, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
+	require.Len(t, bound, 2)
+	for i, event := range bound {
+		require.Contains(t, string(event.JSON), fmt.Sprintf(`"worker":"p/0","incarnation":%d,"principal":"token `, i+1))
+	}
+	status, _ = e.tcp("DELETE", "/mcp/p", one, "", headers...)
 	require.Equal(t, 204, status)
 	require.Eventually(t, func() bool {
 		status, _ = e.tcp("POST", "/mcp/p", one, echo, headers...)

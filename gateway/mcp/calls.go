@@ -257,6 +257,9 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 	if err != nil || !initialized {
 		return greeting, err
 	}
+	e.mu.Lock()
+	e.counts[s.pool].Replays++
+	e.mu.Unlock()
 	if err = e.config.Pool.Notify(ctx, id, lease.Operator, s.request("notifications/initialized", nil)); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
@@ -37,7 +38,8 @@ type Config struct {
 	// Store is the session store of a pool.
 	Store func(ctx context.Context, pool string) (sessions.Store, error)
 	// Peer finds the gateway of a host that has workers of the pool.
-	Peer func(ctx context.Context, pool, host string) (api.Peer, bool)
+	Peer   func(ctx context.Context, pool, host string) (api.Peer, bool)
+	Events *events.Log
 	// Life ends when the gateway takes no further request. Streams that answer no request end with it.
 	Life   context.Context
 	Logger *slog.Logger
@@ -54,7 +56,7 @@ type Endpoint struct {
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[string]*session
-	counts    map[string]int       // of sessions, by pool
+	counts    map[string]*Counts   // by pool
 	processes map[process]*session // mode session
 	progress  map[int64]*flight    // by progress token
 	changed   map[change]struct{}  // about to be told to the clients of a pool
@@ -68,7 +70,7 @@ type process struct {
 
 // New returns an Endpoint, which must be closed.
 func New(config Config) *Endpoint {
-	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]int{},
+	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]*Counts{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
@@ -92,6 +94,33 @@ func (e *Endpoint) Close() {
 	e.mu.Unlock()
 	e.end()
 	e.work.Wait()
+}
+
+// Counts are those of the clients of a pool at this gateway.
+type Counts struct {
+	Sessions int   // whose clients are there
+	Streams  int   // of them that are open for what the server sends
+	Replays  int64 // new processes that have continued a session
+}
+
+// Counts returns the counts of each pool that has had a client.
+func (e *Endpoint) Counts() map[string]Counts {
+	e.mu.Lock()
+	counts := make(map[string]Counts, len(e.counts))
+	for pool, c := range e.counts {
+		counts[pool] = *c
+	}
+	e.mu.Unlock()
+	for _, s := range e.all() {
+		s.mu.Lock()
+		if s.get != nil {
+			c := counts[s.pool]
+			c.Streams++
+			counts[s.pool] = c
+		}
+		s.mu.Unlock()
+	}
+	return counts
 }
 
 // run runs f on a goroutine that Close waits for. It reports false once the Endpoint is closed.

@@ -90,11 +90,16 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	if known := e.sessions[s.id]; known != nil {
 		return known, nil
 	}
-	if n := e.counts[s.pool]; n >= s.mcp.MaxSessions {
+	c := e.counts[s.pool]
+	if c == nil {
+		c = &Counts{}
+		e.counts[s.pool] = c
+	}
+	if n := c.Sessions; n >= s.mcp.MaxSessions {
 		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
 			"until idle ones end", s.pool, n).After(tick)
 	}
-	e.counts[s.pool]++
+	c.Sessions++
 	e.sessions[s.id] = s
 	return s, nil
 }
@@ -112,9 +117,7 @@ func (e *Endpoint) drop(s *session, reason string) {
 	e.mu.Lock()
 	if e.sessions[s.id] == s {
 		delete(e.sessions, s.id)
-		if e.counts[s.pool]--; e.counts[s.pool] == 0 {
-			delete(e.counts, s.pool)
-		}
+		e.counts[s.pool].Sessions--
 	}
 	e.mu.Unlock()
 	s.mu.Lock()
@@ -166,6 +169,8 @@ func (e *Endpoint) bind(s *session, l *api.Lease) bool {
 	e.mu.Lock()
 	e.processes[s.process] = s
 	e.mu.Unlock()
+	e.config.Events.Emit(api.EventSessionBound, api.PoolSource(s.pool), time.Now(), api.SessionEvent{
+		Host: e.config.HostID, Session: s.id, Worker: l.Worker, Incarnation: l.Incarnation, Principal: s.principal})
 	return true
 }
 

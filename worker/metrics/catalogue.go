@@ -96,6 +96,12 @@ var (
 		"Time calls waited in this gateway, whatever the outcome. Calls that found a free worker are not included.", "pool")
 	callsRefused = define(Counter, "tempool_pool_calls_refused_total",
 		"Calls that this gateway refused before a worker received them.", "pool", "code")
+	mcpSessions = define(Gauge, "tempool_mcp_sessions",
+		"Sessions of MCP clients at this gateway, without those that wait for their client's return (mcp.park).", "pool")
+	mcpStreams = define(Gauge, "tempool_mcp_streams", "Streams of MCP clients that are open for what the server sends.",
+		"pool")
+	mcpReplays = define(Counter, "tempool_mcp_replays_total",
+		"New processes that have continued the session of an MCP client.", "pool")
 	startSeconds = define(Histogram, "tempool_pool_start_duration_seconds",
 		"Time from the spawn of a process on this host until it was ready.", "pool")
 	startFailures = define(Counter, "tempool_pool_start_failures_total", "Starts on this host that did not become ready.",

@@ -96,6 +96,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range snapshot.Pools {
 		pools[p.Pool] = true
 		c.pool(s, p)
+		if counts, found := snapshot.MCP[p.Pool]; found {
+			s.value(mcpSessions, float64(counts.Sessions), p.Pool)
+			s.value(mcpStreams, float64(counts.Streams), p.Pool)
+			s.value(mcpReplays, float64(counts.Replays), p.Pool)
+		}
 	}
 	c.sessions(s)
 	c.stats.mu.Lock()

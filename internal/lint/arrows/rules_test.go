@@ -74,7 +74,7 @@ var rules = []rule{
 	{path: "gateway/peer", ours: []string{"gateway/access", "gateway/pool", "internal/balance", "internal/loopback",
 		"internal/sleep", "internal/tracecontext", "internal/transport"}},
 	{path: "gateway/mcp", ours: []string{"gateway/lease", "gateway/pool", "internal/sleep", "process/wire", "sessions",
-		"spec"}},
+		"spec", "events"}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events",
 		"gateway/...", "internal/format", "internal/loopback", "internal/ordered", "internal/redact", "internal/sleep",
 		"internal/tracecontext", "internal/transport"}},
