@@ -25,10 +25,9 @@ type Breaker struct {
 	// OpenedAt is when the breaker opened; zero means that it is closed.
 	OpenedAt time.Time `json:"opened_at,omitzero"`
 	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. It retries without
-	// asking until it is ready or gives up, and no other worker starts before that. Alone tells so to earlier builds.
+	// asking until it is ready or gives up, and no other worker starts before that.
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
-	Alone   bool      `json:"alone,omitempty"`
 	// Counts count ended starts by the second, oldest first.
 	Counts []StartCount `json:"counts,omitempty"`
 }
@@ -56,7 +55,7 @@ func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 	if b.Trial != "" && b.Trial != worker {
 		return b, Decision{Action: Wait, Delay: trialRecheck}
 	}
-	b.Trial, b.TrialAt, b.Alone = worker, now, true
+	b.Trial, b.TrialAt = worker, now
 	return b, Decision{Action: Restart, Reason: "Breaker open: this start tests whether starts work again."}
 }
 
