@@ -25,6 +25,7 @@ import (
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -233,6 +234,48 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 		status, _ = e.tcp("POST", "/mcp/p", one, echo, headers...)
 		return status == 404
 	}, timeout, poll, "it has ended")
+}
+
+// The session store has clients' sessions, too: MCP clients do not fill it, and who writes it gets no lease by that.
+func TestTheRecordsOfMCPInTheSessionStore(t *testing.T) {
+	store := embedded.InMemory(sessions.Config{})
+	log := events.New("here")
+	in := withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })
+	e, _ := openMCP(t, 1, spec.MCPShared, in, withSpec(func(sp *spec.Spec) {
+		sp.MCP.MaxSessions, sp.MCP.Idle = 2, spec.Duration(200*time.Millisecond)
+	}))
+	for range 3 {
+		for range 2 {
+			e.initialize()
+		}
+		require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Sessions == 0 }, timeout, poll)
+	}
+	require.Eventually(t, func() bool {
+		n, err := store.Count(t.Context())
+		return err == nil && n == 2
+	}, timeout, poll)
+
+	e, _ = openMCP(t, 2, spec.MCPSession, in, withEvents(log))
+	own := e.initialize()
+	record, err := store.Get(t.Context(), own[1])
+	require.NoError(t, err)
+	forged := &sessions.Session{ID: "here.forged", Metadata: record.Metadata}
+	_, err = store.Create(t.Context(), forged)
+	require.NoError(t, err)
+	for _, id := range []string{forged.ID, own[1]} {
+		a := e.mcp("POST", mcpTool("echo", `{"message":"x"}`), "Mcp-Session-Id", id)
+		require.Equal(t, 200, a.status, "%s", a.body)
+	}
+	bound, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
+	require.Len(t, bound, 2)
+	require.NotEqual(t, workerIn(bound[0]), workerIn(bound[1]))
+}
+
+// workerIn is the worker in the data of an event.
+func workerIn(e events.Entry) string {
+	var event struct{ Data api.SessionEvent }
+	_ = json.Unmarshal(e.JSON, &event)
+	return event.Data.Worker
 }
 
 func TestManyClientsOfMCPGetNoMoreThanThePoolsProcesses(t *testing.T) {

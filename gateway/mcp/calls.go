@@ -225,7 +225,7 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 		}
 		return id, nil, err
 	}
-	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: "mcp:" + s.id, Key: s.call.Key,
+	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: holderOf(s), Key: s.call.Key,
 		WaitMS: min(s.wait, pool.MaxCheckoutWait).Milliseconds()})
 	if err != nil {
 		return "", nil, err

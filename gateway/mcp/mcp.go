@@ -57,6 +57,7 @@ type Endpoint struct {
 	closed    bool
 	sessions  map[string]*session
 	counts    map[string]*Counts   // by pool
+	parked    map[string][]string  // ids of idle sessions that have a record, by pool
 	processes map[process]*session // mode session
 	progress  map[int64]*flight    // by progress token
 	changed   map[change]struct{}  // about to be told to the clients of a pool
@@ -71,6 +72,7 @@ type process struct {
 // New returns an Endpoint, which must be closed.
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]*Counts{},
+		parked:    map[string][]string{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -20,6 +21,8 @@ const (
 	recordKey = "mcp"
 	// storeTimeout bounds each use of the store.
 	storeTimeout = 5 * time.Second
+	// maxRecord bounds a record, in bytes: clients without access to the store must not fill it.
+	maxRecord = 256 << 10
 	// recordShare is the part of mcp.park after which the record of a session in use is written again, so that it stays.
 	recordShare = 8
 )
@@ -61,6 +64,9 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 		return nil
 	}
 	var store sessions.Store
+	if err == nil && len(text) > maxRecord {
+		err = fmt.Errorf("its initialize and subscriptions take %d bytes, more than %d", len(text), maxRecord)
+	}
 	if err == nil {
 		store, err = e.config.Store(ctx, s.pool)
 	}
@@ -83,18 +89,33 @@ func (s *session) isSaved() bool {
 	return !s.savedAt.IsZero()
 }
 
-// forget deletes the record of a session that has ended.
-func (e *Endpoint) forget(s *session) {
-	s.saving.Lock()
-	defer s.saving.Unlock()
+// park takes an idle session from memory. Its record stays, but no more of them than mcp.max_sessions: the oldest makes
+// way, so that clients which come and go do not fill the store.
+func (e *Endpoint) park(s *session) {
+	e.drop(s, "idle (mcp.idle)")
+	e.mu.Lock()
+	parked, oldest := append(e.parked[s.pool], s.id), ""
+	if len(parked) > s.mcp.MaxSessions {
+		oldest, parked = parked[0], parked[1:]
+	}
+	e.parked[s.pool] = parked
+	back := e.sessions[oldest] != nil // its client has returned
+	e.mu.Unlock()
+	if oldest != "" && !back {
+		e.run(func() { e.forget(s.pool, oldest) })
+	}
+}
+
+// forget deletes the record of a session.
+func (e *Endpoint) forget(pool, id string) {
 	ctx, cancel := context.WithTimeout(e.life, storeTimeout)
 	defer cancel()
-	store, err := e.config.Store(ctx, s.pool)
+	store, err := e.config.Store(ctx, pool)
 	if err == nil {
-		err = store.Delete(ctx, s.id)
+		err = store.Delete(ctx, id)
 	}
 	if err != nil && api.CodeOf(err) != api.CodeSessionNotFound {
-		e.config.Logger.Warn("the record of an MCP session stays in the session store until mcp.park", "pool", s.pool,
+		e.config.Logger.Warn("the record of an MCP session stays in the session store until mcp.park", "pool", pool,
 			"error", err)
 	}
 }
@@ -150,7 +171,8 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	if kept.Lease != "" && host == e.config.HostID {
 		granted, err := e.config.Pool.Renew(ctx, kept.Lease, lease.Operator, 0)
-		if err == nil && e.bind(s, granted) {
+		// A record that others have written into the store must not open their leases.
+		if err == nil && granted.Holder == holderOf(s) && e.bind(s, granted) {
 			return s, nil
 		}
 	}

@@ -108,7 +108,11 @@ func (e *Endpoint) add(s *session) (*session, error) {
 func (e *Endpoint) endSession(s *session, reason string) {
 	e.drop(s, reason)
 	if s.isSaved() {
-		e.run(func() { e.forget(s) })
+		e.run(func() {
+			s.saving.Lock() // after a save that has begun
+			defer s.saving.Unlock()
+			e.forget(s.pool, s.id)
+		})
 	}
 }
 
@@ -138,6 +142,9 @@ func (e *Endpoint) drop(s *session, reason string) {
 		e.run(func() { e.release(id) })
 	}
 }
+
+// holderOf is the holder of a session's lease.
+func holderOf(s *session) string { return "mcp:" + s.id }
 
 // release returns the lease of a session, so that its process ends.
 func (e *Endpoint) release(id string) {
@@ -244,7 +251,7 @@ func (e *Endpoint) check(s *session, now time.Time) {
 	}
 	switch {
 	case idle && parks:
-		e.drop(s, "idle (mcp.idle)")
+		e.park(s)
 	case idle:
 		e.endSession(s, "idle (mcp.idle)")
 	case renew:
