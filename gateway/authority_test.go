@@ -100,8 +100,7 @@ func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
 }
 
 func TestARepeatedCheckoutNeedsTheSameToken(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	token := api.NewLeaseToken()
 	first := e.taken(pool.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
 	again := e.taken(pool.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})

@@ -22,8 +22,7 @@ func withBindings(t *affinity.Table) option {
 }
 
 func TestBindingsAreAskedAndSet(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, withBindings(affinity.New(nil)))
+	e := parallel(t, 2, withBindings(affinity.New(nil)))
 	const all, path = "/v1/pools/p/bindings", "/v1/pools/p/bindings/user:42"
 	require.JSONEq(t, `{"bindings":[],"next":""}`, string(e.do("GET", all, nil).body))
 	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
@@ -63,8 +62,7 @@ func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 }
 
 func TestABindingThatCannotBeSet(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withBindings(affinity.New(nil)))
+	e := parallel(t, 1, withBindings(affinity.New(nil)))
 	e.control.add("p/1", 1).host = "there"
 	e.control.with("p/1", func(w *fakeWorker) { w.endpoint = "https://there:7070" })
 	const path = "/v1/pools/p/bindings/s"

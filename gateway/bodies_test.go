@@ -94,8 +94,7 @@ func (e *env) hold(n int64) *memoryShare {
 }
 
 func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = 10 * mebibyte }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = 10 * mebibyte }))
 	first := e.hold(10 * mebibyte)
 	exceeding := e.hold(mebibyte) // one body may
 	large := background(func() error { return e.echo(pattern(mebibyte), false) })
@@ -112,8 +111,7 @@ func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
 }
 
 func TestAnnouncedBodiesCostNothing(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
 		withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
 	for range 8 {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
@@ -148,8 +146,7 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 }
 
 func TestSlowBodyBlocksNoWorker(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	in, feed := io.Pipe()
 	slow := background(func() error {
 		response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/octet-stream", in)

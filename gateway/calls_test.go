@@ -30,8 +30,7 @@ func inflight(n int) option {
 
 // A host uses its own workers: nobody is asked.
 func TestCallsOfAPoolNeedNoLease(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() >= 500 }, timeout, poll)
 	stop()
@@ -44,8 +43,7 @@ func TestCallsOfAPoolNeedNoLease(t *testing.T) {
 }
 
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
-	t.Parallel()
-	e := open(t, 4)
+	e := parallel(t, 4)
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
 		held[i] = background(func() answer {
@@ -70,8 +68,7 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 }
 
 func TestQueuedCallsStartByPriority(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	// priorities in the order in which the worker served them, which callers need not learn of in that order
@@ -109,8 +106,7 @@ func (e *env) waiting() int {
 }
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
@@ -126,8 +122,7 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 }
 
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
@@ -140,8 +135,7 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, inflight(3))
+	e := parallel(t, 1, inflight(3))
 	var held []<-chan answer
 	for i := range 3 {
 		held = append(held, background(func() answer {
@@ -161,8 +155,7 @@ func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 }
 
 func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	crashed := e.do("POST", "/v1/pools/p/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
@@ -175,8 +168,7 @@ func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
 }
 
 func TestCallsWaitForTheNextIncarnation(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
@@ -187,8 +179,7 @@ func TestCallsWaitForTheNextIncarnation(t *testing.T) {
 }
 
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
+	e := parallel(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
 	process := e.start(0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -209,8 +200,7 @@ func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 }
 
 func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t,
 		504, api.CodeDeadlineExceeded)
@@ -219,8 +209,7 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 }
 
 func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	ready := func() (string, int) {
 		a := e.do("GET", "/readyz", nil)
@@ -245,16 +234,14 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 }
 
 func TestPoolWithoutWorkers(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	e.do("POST", "/v1/pools/nope/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
 	e.do("POST", "/v1/pools/NOPE/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
 	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeNoWorkers)
 }
 
 func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	there := e.control.add("p/0", 1)
 	there.host, there.endpoint = "there", "http://there:7460"
 	a := e.do("POST", "/v1/pools/p/call/echo", "x")
@@ -264,8 +251,7 @@ func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
 }
 
 func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	e.control.add("p/0", 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.host = "there" })
 	a := e.do("POST", "/v1/pools/p/call/echo", "x")
@@ -274,8 +260,7 @@ func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
 }
 
 func TestCallsPerMinuteAreLimited(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
 	for range 5 {
 		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	}
@@ -286,8 +271,7 @@ func TestCallsPerMinuteAreLimited(t *testing.T) {
 }
 
 func TestStreamArrivesChunkByChunk(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	all := e.do("POST", "/v1/pools/p/call/stream", "3")
 	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(all.body))
 
@@ -306,8 +290,7 @@ func TestStreamArrivesChunkByChunk(t *testing.T) {
 }
 
 func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
 	defer response.Body.Close()
@@ -316,8 +299,7 @@ func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
 }
 
 func TestClientDisconnectCancelsItsCall(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold",
 		strings.NewReader(quoted(e.file("a"))))
@@ -338,8 +320,7 @@ func TestClientDisconnectCancelsItsCall(t *testing.T) {
 }
 
 func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 100_000 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 100_000 }))
 	large := strings.Repeat("x", 100_001)
 	a := e.do("POST", "/v1/pools/p/call/echo", large)
 	a.requireProblem(t, 413, api.CodePayloadTooLarge)
@@ -356,8 +337,7 @@ func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
 }
 
 func TestWorkerErrorArrivesComplete(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	a := e.do("POST", "/v1/pools/p/call/fail", nil)
 	a.requireProblem(t, 500, api.CodeWorkerError)
 	require.True(t, a.problem.Started)
@@ -367,8 +347,7 @@ func TestWorkerErrorArrivesComplete(t *testing.T) {
 }
 
 func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", clientParent, "X-Mine",
 		"yes", "Authorization", "secret")
 	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"`+clientParent+`","x-mine":"yes"}`, string(a.body))
@@ -439,8 +418,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 }
 
 func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.Memory = 64 << 20 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.Memory = 64 << 20 }))
 	hog := e.do("POST", "/v1/pools/p/call/hog", "200")
 	hog.requireProblem(t, 502, api.CodeMemoryExceeded)
 	require.True(t, hog.problem.Started)
@@ -487,8 +465,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 }
 
 func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
-	t.Parallel()
-	e := open(t, 3, inflight(2))
+	e := parallel(t, 3, inflight(2))
 	var served, refused atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
@@ -538,8 +515,7 @@ func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
 }
 
 func TestCloseWaitsForCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := background(func() error {
 		_, err := e.gateway.CallPool(context.Background(), "p",
 			pool.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})

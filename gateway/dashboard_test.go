@@ -119,8 +119,7 @@ func must[T any](value T, err error) T {
 }
 
 func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	base, client := e.gateway.Endpoint(), browser(t)
 	status, page := send(t, client, "GET", base+"/ui/", nil)
 	require.Equal(t, http.StatusOK, status)
@@ -157,8 +156,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 
 // tempool ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	base, client := e.gateway.Endpoint(), browser(t)
 	link := func() string {
 		got := e.do("POST", "/ui/links", nil)
@@ -195,8 +193,7 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 }
 
 func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
 	answer, err := clientWith(t, nil).Get(e.gateway.Endpoint() + "/ui/live")
 	require.NoError(t, err)
 	defer answer.Body.Close()

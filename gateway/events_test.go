@@ -144,8 +144,7 @@ func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
 }
 
 func TestEventRequestsAreChecked(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withEvents(events.New("here")))
+	e := parallel(t, 0, withEvents(events.New("here")))
 	for _, query := range []string{"?type=lese.*", "?since=yesterday", "?since=-5m", "?follow=perhaps"} {
 		e.do("GET", "/v1/events"+query, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
@@ -250,8 +249,7 @@ func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
 }
 
 func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withEvents(events.New("here")))
+	e := parallel(t, 0, withEvents(events.New("here")))
 	stream := e.follow(t, "", "")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()

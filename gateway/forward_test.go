@@ -175,8 +175,7 @@ func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
 }
 
 func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
-	t.Parallel()
-	b := open(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
+	b := parallel(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
 	b.control.host = "there"
 	a := openHere(t, b, 0, following())
 	b.control.spec.Scale.Max = 4
@@ -309,8 +308,7 @@ func TestOnlyPeersMayForward(t *testing.T) {
 }
 
 func TestAForwardedCallIsNotForwardedAgain(t *testing.T) {
-	t.Parallel()
-	b := open(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
+	b := parallel(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
 	c := openThere(t)
 	b.control.host = "there"
 	b.joins(c.gateway.Endpoint())

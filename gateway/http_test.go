@@ -25,8 +25,7 @@ import (
 )
 
 func TestUnknownRouteIsAProblem(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools",
 		"/v1/./pools", "/v1/pools/p/call/../x"} {
 		e.do("GET", path, nil).requireProblem(t, 404, codeNotFound)
@@ -40,8 +39,7 @@ func TestUnknownRouteIsAProblem(t *testing.T) {
 }
 
 func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	e.lease(1, "me")
 	var pools []map[string]any
 	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/pools", nil).body, &pools))
@@ -68,8 +66,7 @@ func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
 }
 
 func TestAddedRoutesAreProtected(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	e.gateway.Handle("GET /extra", http.HandlerFunc(func(e http.ResponseWriter, _ *http.Request) { e.WriteHeader(204) }))
 	client := clientWith(t, nil)
 	require.Equal(t, 204, overTCP(t, client, e.gateway.Endpoint(), "/extra"))
@@ -156,8 +153,7 @@ func TestProblemOfEachError(t *testing.T) {
 }
 
 func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	answer := e.do("GET", "/v1/pools/p/report", nil)
 	require.Equal(t, 200, answer.status)
 	var report policy.Report
@@ -169,8 +165,7 @@ func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
 }
 
 func TestNoRouteShowsTheSecretsOfASpec(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, option{spec: func(sp *spec.Spec) {
+	e := parallel(t, 1, option{spec: func(sp *spec.Spec) {
 		sp.Pool.Env["BROKER"] = "amqps://s3cret@mq/"
 		sp.Pool.Command = append(sp.Pool.Command, "redis://s3cret@db", "--token", "s3cret", "https://h/?key=s3cret")
 	}}, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")), withSamples())
@@ -210,8 +205,7 @@ func fakeSamples(pool string, slots []int) []api.RecentSamples {
 func withSamples() option { return withConfig(func(c *Config) { c.Samples = fakeSamples }) }
 
 func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSamples())
+	e := parallel(t, 0, withSamples())
 	workers := func(query string) (names []string) {
 		a := e.do("GET", "/v1/pools/p/samples"+query, nil)
 		require.Equal(t, http.StatusOK, a.status)
@@ -232,8 +226,7 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 }
 
 func TestTheQueueOfAPoolOverTime(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	queue := func() (recent api.RecentQueue) {
 		a := e.do("GET", "/v1/pools/p/queue", nil)
 		require.Equal(t, http.StatusOK, a.status)

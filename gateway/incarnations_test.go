@@ -31,8 +31,7 @@ func (e *env) beside(slot int, incarnation int64) *process.Process {
 }
 
 func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	made, enough := e.callers(4)
 	var counted int64
 	for incarnation := int64(2); incarnation <= 6; incarnation++ {
@@ -107,8 +106,7 @@ func (e *env) startHolding(file string) <-chan error {
 }
 
 func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := e.file("held")
 	long := e.startHolding(held)
 	e.beside(0, 2)
@@ -128,8 +126,7 @@ func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 }
 
 func TestDrainReportsCutCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := e.file("held")
 	long := e.startHolding(held)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -142,8 +139,7 @@ func TestDrainReportsCutCalls(t *testing.T) {
 }
 
 func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	old := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")
 	e.beside(0, 2)
@@ -193,8 +189,7 @@ func (s *served) add(t *testing.T, what string, a answer) string {
 // Calls of the pool and leases that the gateway has not granted race for isolated processes: each process serves one
 // call, or the calls of one lease.
 func TestAnIsolatedProcessServesOneUse(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, withSpec(func(sp *spec.Spec) {
+	e := parallel(t, 2, withSpec(func(sp *spec.Spec) {
 		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateUse, true, spec.Duration(timeout)
 	}))
 	uses := served{by: map[string]string{}}
@@ -248,8 +243,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 		}, 3, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := open(t, 2, withSpec(func(sp *spec.Spec) {
+			e := parallel(t, 2, withSpec(func(sp *spec.Spec) {
 				sp.Isolation.By, sp.Queue.Timeout = spec.IsolateKey, spec.Duration(timeout)
 				c.set(sp)
 			}))
@@ -302,8 +296,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 }
 
 func TestAProcessHasTheEnvironmentOfItsKey(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) {
 		sp.Isolation.By, sp.Isolation.Env = spec.IsolateKey, map[string]string{"TOKEN": "header:X-Token"}
 	}))
 	call := func(key, method string, headers ...string) answer {
@@ -415,8 +408,7 @@ func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {
 		"released": func(*spec.Isolation) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := open(t, 1, withSpec(func(sp *spec.Spec) {
+			e := parallel(t, 1, withSpec(func(sp *spec.Spec) {
 				sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
 				set(&sp.Isolation)
 			}))

@@ -20,8 +20,7 @@ import (
 )
 
 func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	out := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
 	var lease api.Lease
@@ -56,8 +55,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 }
 
 func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	var calls sync.WaitGroup
 	for range 20 {
@@ -73,8 +71,7 @@ func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
 }
 
 func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	old := e.lease(0, "one")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x").status)
 	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: old.ID})
@@ -90,8 +87,7 @@ func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
 }
 
 func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpecEnv("THREADS", "2"),
+	e := parallel(t, 1, withSpecEnv("THREADS", "2"),
 		withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(timeout) }))
 	first := e.lease(0, "one")
 	held := background(func() answer {
@@ -114,8 +110,7 @@ func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 }
 
 func TestInvalidLeases(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.seq = 5 })
 	elsewhere := e.control.add("p/7", 3)
 	e.control.with("p/7", func(worker *fakeWorker) { worker.host, worker.endpoint = "there", "http://there:7460" })
@@ -152,8 +147,7 @@ func TestInvalidLeases(t *testing.T) {
 }
 
 func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.taken(pool.CheckoutRequest{Holder: "me", TTLMS: 50})
 	id := lease.ID + "~" + lease.Token
 	require.Eventually(t, func() bool {
@@ -167,8 +161,7 @@ func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
 }
 
 func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	known, fresh := e.lease(0, "one"), e.lease(1, "two")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
 	e.control.setDown(true)
@@ -177,8 +170,7 @@ func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
 }
 
 func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -198,8 +190,7 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 }
 
 func TestCheckinWaitsForCallsInFlight(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -215,8 +206,7 @@ func TestCheckinWaitsForCallsInFlight(t *testing.T) {
 }
 
 func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	a := e.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
 	a.requireProblem(t, 500, api.CodeWorkerError)
@@ -241,8 +231,7 @@ func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
 
 // A client that was granted a lease without a gateway makes its first call while calls of the pool are in flight.
 func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, inflight(3))
+	e := parallel(t, 1, inflight(3))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	lease := e.lease(0, "me")
@@ -309,8 +298,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 
 // The worker is free for others at once, and Temporal learns of it when it answers again.
 func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 	require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
@@ -327,8 +315,7 @@ func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
 }
 
 func TestCheckoutWaitsForWaitMS(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := e.lease(0, "other")
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
@@ -351,8 +338,7 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 }
 
 func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	e.release(e.file("a"))
 	response := e.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(e.file("a")))
@@ -366,8 +352,7 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 }
 
 func TestNotificationNeedsTheNewestLease(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
 	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
@@ -453,8 +438,7 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 }
 
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
+	e := parallel(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
 	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).lease(t)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
@@ -470,8 +454,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 
 // A call that starts after the loss of Temporal ends with its lease as one that began before it does.
 func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"
 	require.Equal(t, 200, e.do("POST", path+"echo", "x").status)

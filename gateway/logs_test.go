@@ -56,8 +56,7 @@ func programText(lines []api.LogLine) (text []string) {
 }
 
 func TestTheLogOfAWorkerIsServed(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	crashed := e.writes(0, 1, "echo one; echo two; echo 'the last words' >&2")
 	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 3 }, timeout,
 		10*time.Millisecond)
@@ -89,8 +88,7 @@ func TestTheLogOfAWorkerIsServed(t *testing.T) {
 }
 
 func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	first := e.writes(0, 1, "echo one")
 	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://gateway/v1/workers/p/0/logs?follow", nil)
 	require.NoError(t, err)
@@ -137,8 +135,7 @@ func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
 }
 
 func TestTheLogOfAWorkerOnAnotherHostIsThere(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	e.writes(0, 1, "echo here")
 	p, _ := e.processes.Get("p/0", 1)
 	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 1 }, timeout,

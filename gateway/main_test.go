@@ -81,6 +81,13 @@ func pythonSpec(t testing.TB) spec.Spec {
 	return sp
 }
 
+// parallel is open for a test, which it makes parallel.
+func parallel(t *testing.T, workers int, options ...option) *env {
+	t.Helper()
+	t.Parallel()
+	return open(t, workers, options...)
+}
+
 // open returns an env with so many ready workers.
 func open(t testing.TB, workers int, options ...option) *env {
 	t.Helper()

@@ -50,8 +50,7 @@ func readDocument(t *testing.T) document {
 }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)),
+	e := parallel(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)),
 		withEvents(events.New("here")), withSamples())
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {

@@ -188,8 +188,7 @@ func (e *env) queued() int {
 }
 
 func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
+	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
 		c.InWorker = c.Processes.Contains
 	}))
 	ask := func(method string) string {

@@ -176,8 +176,7 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 }
 
 func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := clientWith(t, nil)
 	endpoint := e.gateway.Endpoint()
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools"))
@@ -193,8 +192,7 @@ func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
 }
 
 func TestSocketIsPrivateAndExclusive(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	info, err := os.Stat(e.file("gw.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -226,8 +224,7 @@ func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
 	dial := func() net.Conn {
 		conn, err := net.Dial("unix", e.file("gw.sock"))
 		require.NoError(t, err)
@@ -258,8 +255,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 }
 
 func TestSlowRequestIsDisconnected(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = time.Second, time.Second }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = time.Second, time.Second }))
 	for name, text := range map[string]string{
 		"headers that never end": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n",
 		"a body that never ends": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",

@@ -72,8 +72,7 @@ func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
 }
 
 func TestBackupRequestsThatFail(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{Max: 3}))
+	e := parallel(t, 0, withSessions(sessions.Config{Max: 3}))
 	e.putSessions(3)
 	backup := string(e.do("GET", exportPath, nil).body)
 	for _, bad := range []string{"", "hello", "{}", strings.Replace(backup, `"p"`, `"q"`, 1), backup[:len(backup)-20]} {
@@ -95,8 +94,7 @@ func TestBackupRequestsThatFail(t *testing.T) {
 }
 
 func TestConcurrentBackupsAreLimited(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	for range maxBackups {
 		e.gateway.backups <- struct{}{}
 	}

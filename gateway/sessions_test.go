@@ -41,8 +41,7 @@ func (a answer) session(t *testing.T) (s sessions.Session) {
 }
 
 func TestSessionLifecycleOverHTTP(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/user:42"
 	e.do("GET", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
 	e.do("PATCH", path, `{"data":{"k":1}}`).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
@@ -100,8 +99,7 @@ func TestAnAnonymousSessionLivesForSeveralRequestsUntilItsTTL(t *testing.T) {
 }
 
 func TestVersionConditions(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
 	conflict := func(a answer) {
 		t.Helper()
@@ -120,8 +118,7 @@ func TestVersionConditions(t *testing.T) {
 }
 
 func TestInvalidSessionRequests(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
 	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`).status)
 	for _, r := range [][]string{
@@ -145,15 +142,13 @@ func TestInvalidSessionRequests(t *testing.T) {
 }
 
 func TestFullStore(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{Max: 1}))
+	e := parallel(t, 0, withSessions(sessions.Config{Max: 1}))
 	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
 	e.do("PUT", "/v1/sessions/b", `{}`).requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
 }
 
 func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	const writers = 32
 	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
 	var group sync.WaitGroup
@@ -165,8 +160,7 @@ func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	list := func(query string) (page tempool.SessionList) {
 		t.Helper()
 		got := e.do("GET", "/v1/sessions"+query, nil)

@@ -13,8 +13,7 @@ import (
 )
 
 func TestSnapshotCountsCalls(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
@@ -58,8 +57,7 @@ func histogramOf(t *testing.T, m prometheus.Metric) *dto.Histogram {
 
 // A pool whose workers never came up has refused calls, and nothing else.
 func TestSnapshotCountsTheRefusalsOfAPoolWithoutWorkers(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0)
+	e := parallel(t, 0)
 	e.control.add("p/0", 1).host = "elsewhere"
 	require.Empty(t, e.gateway.Snapshot().Pools)
 	for n := range 3 {
@@ -71,8 +69,7 @@ func TestSnapshotCountsTheRefusalsOfAPoolWithoutWorkers(t *testing.T) {
 }
 
 func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
 	first, _ := e.processes.Get("p/0", 1)
 	first.Kill("killed by the test")

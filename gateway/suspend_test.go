@@ -33,8 +33,7 @@ func (e *env) awaitSuspension() {
 }
 
 func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
@@ -53,8 +52,7 @@ func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T
 }
 
 func TestALaterOrderWithdrawsASuspension(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	turns := 0
 	call := func() answer {
@@ -84,8 +82,7 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 }
 
 func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, inflight(2))
+	e := parallel(t, 1, inflight(2))
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	ended := background(func() api.SuspendResult {
@@ -106,8 +103,7 @@ func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing
 }
 
 func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("d"))) })
 	e.awaitHeld(e.file("d.began"))
@@ -125,8 +121,7 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 }
 
 func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
+	e := parallel(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 	path := e.spec.Pool.Env["SUSPEND_UNTIL"]
 	order := func(generation int64) api.SuspendRequest {
 		r := suspendRequest(generation, "", time.Hour)
@@ -144,8 +139,7 @@ func TestASuspensionThatIsReplacedWhileItsHookRunsIsWithdrawn(t *testing.T) {
 }
 
 func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	e := parallel(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	lease := e.lease(0, "me")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 	waiting := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
@@ -269,8 +263,7 @@ func (e *env) replaceGateway() {
 
 // An agent that took over processes may have no record of a suspension; it learns of one from the worker.
 func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
+	e := parallel(t, 0, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
 	p, err := e.processes.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: e.spec})
 	require.NoError(t, err)
 	e.control.add("p/0", 1)
@@ -283,8 +276,7 @@ func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T
 }
 
 func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	lease := e.lease(0, "me")
 	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
 	require.Equal(t, "2", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
@@ -305,8 +297,7 @@ func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
 }
 
 func TestResetErrors(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	_, err := e.gateway.Reset(t.Context(), "p/7", 1, "p.7.1.1")
 	require.ErrorIs(t, err, api.ErrWorkerNotFound)
 
@@ -329,8 +320,7 @@ func TestResetErrors(t *testing.T) {
 }
 
 func TestWorkerWithoutLeaseResetIsNotReset(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, option{spec: func(sp *spec.Spec) { sp.Pool.Env["NO_RESET"] = "1" }})
+	e := parallel(t, 1, option{spec: func(sp *spec.Spec) { sp.Pool.Env["NO_RESET"] = "1" }})
 	lease := e.lease(0, "me")
 	_, err := e.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
 	require.ErrorIs(t, err, api.ErrInvalid)

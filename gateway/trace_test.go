@@ -49,6 +49,13 @@ func traceInto(t *testing.T, options ...sdktrace.TracerProviderOption) (spans, o
 	return spans{t, recorder}, withConfig(func(c *Config) { c.Tracer = provider.Tracer("test") })
 }
 
+// openTraced is parallel with the spans of the gateway.
+func openTraced(t *testing.T, workers int) (*env, spans) {
+	t.Helper()
+	s, tracing := traceInto(t)
+	return parallel(t, workers, tracing), s
+}
+
 // named returns the spans with this name, after waiting for the first.
 func (s spans) named(name string) []sdktrace.ReadOnlySpan {
 	s.t.Helper()
@@ -84,9 +91,7 @@ func attributes(span sdktrace.ReadOnlySpan) map[string]string {
 const poolCall = "POST /v1/pools/{pool}/call/{method...}"
 
 func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", clientParent, "Tracestate", "vendor=1")
 	require.Equal(t, 200, a.status, "%s", a.body)
 	server, call := s.one(poolCall), s.one("p/headers")
@@ -115,9 +120,7 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 }
 
 func TestTheWaitForAWorkerIsASpan(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil, "Traceparent", clientParent) })
@@ -140,9 +143,7 @@ func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 }
 
 func TestFailuresAreTheStatusOfSpans(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	e.do("POST", "/v1/pools/p/call/fail", nil).requireProblem(t, 500, api.CodeWorkerError)
 	call := s.one("p/fail")
 	require.Equal(t, codes.Error, call.Status().Code)
@@ -172,9 +173,7 @@ func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
 }
 
 func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
 	_, err = io.ReadAll(response.Body)
@@ -270,9 +269,7 @@ func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
 }
 
 func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	_, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})
 	require.NoError(t, err)
 	found := s.named("p/pid")
@@ -320,9 +317,7 @@ func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T
 }
 
 func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	long := "/v1/pools/p/call/" + strings.Repeat("m", wire.MaxMethod)
 	require.NotEqual(t, 400, e.do("POST", long, nil).status, "the worker answers it")
 	name := s.one("p/" + strings.Repeat("m", 198))
@@ -334,9 +329,7 @@ func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
 }
 
 func TestRequestsAboutLeasesAreSpans(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	granted := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent",
 		clientParent)
 	require.Equal(t, 201, granted.status, "%s", granted.body)
@@ -359,9 +352,7 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 }
 
 func TestViewsAreNotTraced(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing)
+	e, s := openTraced(t, 1)
 	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
 		require.Equal(t, http.StatusOK, e.do("GET", path, nil).status)
 	}
@@ -375,8 +366,7 @@ func TestViewsAreNotTraced(t *testing.T) {
 // TestWorkersGetValidTraceContextOnly holds with tracing on and off: a header of a client cannot reach a worker's
 // OpenTelemetry unchecked.
 func TestWorkersGetValidTraceContextOnly(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	for name, c := range map[string]struct{ parent, state, wantParent, wantState string }{
 		"valid":             {clientParent, "a=1", clientParent, "a=1"},
 		"an invalid parent": {"00-1-2-3", "a=1", "", ""},

@@ -44,8 +44,7 @@ func (a answer) lease(t testing.TB) (lease api.Lease) {
 }
 
 func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
-	t.Parallel()
-	e := open(t, 10)
+	e := parallel(t, 10)
 	for slot := range 100 {
 		if slot >= 10 {
 			e.control.add(api.WorkerName("p", slot), 1)
@@ -73,8 +72,7 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 }
 
 func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	first := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "first"}).lease(t)
 	var clients []<-chan answer
 	for i := range 5 {
@@ -92,8 +90,7 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 }
 
 func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	held := e.lease(0, "one")
 	e.lease(1, "two")
 	client := e.waits("me", 30_000)
@@ -104,8 +101,7 @@ func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T)
 
 // A client that waits and the queued calls of the pool take turns.
 func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
@@ -150,8 +146,7 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 }
 
 func TestTheLineOfClientsIsBounded(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
 	e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -166,8 +161,7 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 }
 
 func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	ask := func(holder string, waitMS int64) answer {
 		return e.do("POST", "/v1/pools/p/leases",
 			pool.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
@@ -194,8 +188,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 }
 
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "earlier"}).lease(t)
 	roster := make(chan struct{})
 	e.control.mu.Lock()
@@ -212,8 +205,7 @@ func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
 }
 
 func TestAClientThatWaitsDuringAnOutageClosesNoWorker(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	e.control.setDown(true)
 	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
 	e.gateway.SetHealth("p/0", 1, "it is ill") // until the client waits
@@ -239,8 +231,7 @@ func (e *env) demand() policy.Demand {
 }
 
 func TestACallWithoutAnyWorkerWaitsForOneAndIsDemand(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, following())
+	e := parallel(t, 0, following())
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Waiting: 1, NoWorkers: true} }, timeout, poll)
 	require.Equal(t, 4, e.gateway.Demand()[0].Spec.Scale.Max)
@@ -250,8 +241,7 @@ func TestACallWithoutAnyWorkerWaitsForOneAndIsDemand(t *testing.T) {
 }
 
 func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
-	t.Parallel()
-	e := open(t, 0, following())
+	e := parallel(t, 0, following())
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.demand().Waiting == 1 }, timeout, poll)
 	e.control.add("p/0", 1)
@@ -263,8 +253,7 @@ func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 }
 
 func TestDemandCountsCallsAndLeases(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, following())
+	e := parallel(t, 2, following())
 	held := e.file("held")
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(held)) })
 	require.Eventually(t, func() bool { return e.demand().Calls == 1 }, timeout, poll)

@@ -17,8 +17,7 @@ func to(slot int, method string) string {
 }
 
 func TestACallReachesTheWorkerThatItNames(t *testing.T) {
-	t.Parallel()
-	e := open(t, 3)
+	e := parallel(t, 3)
 	for i := range 30 {
 		answer := e.do("POST", to(i%3, "echo"), "x")
 		require.Equal(t, 200, answer.status)
@@ -29,8 +28,7 @@ func TestACallReachesTheWorkerThatItNames(t *testing.T) {
 }
 
 func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	waiting := make([]<-chan answer, 5)
@@ -56,8 +54,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 }
 
 func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	var waiting []<-chan answer
@@ -77,8 +74,7 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 }
 
 func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
+	e := parallel(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
 	leases := []api.Lease{e.taken(pool.CheckoutRequest{Holder: "one"}),
 		e.taken(pool.CheckoutRequest{Holder: "two"})}
 	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
@@ -91,8 +87,7 @@ func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
 }
 
 func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e := parallel(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
 	e.taken(pool.CheckoutRequest{Holder: "somebody"})
 	timedOut := e.do("POST", to(0, "echo"), "x")
 	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
@@ -100,8 +95,7 @@ func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
 }
 
 func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	e.do("POST", to(7, "echo"), "x").requireProblem(t, 404, api.CodeWorkerNotFound)
 	e.do("POST", "/v1/pools/q/workers/0/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
 	for _, slot := range []string{"-1", "one", "99999999999999999999"} {

@@ -31,22 +31,19 @@ func (e *env) hook(worker, name, session string) bool {
 }
 
 func TestHookRunsOnItsWorker(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	require.True(t, e.hook("p/1", release, "mine"))
 	answer := e.do("POST", to(1, "released"), nil)
 	require.Equal(t, `[["mine","mine"]]`, string(answer.body))
 }
 
 func TestHookThatIsNotOfferedIsNoError(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1)
+	e := parallel(t, 1)
 	require.False(t, e.hook("p/0", "session.load", "mine"))
 }
 
 func TestHookErrors(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2)
+	e := parallel(t, 2)
 	_, err := e.gateway.CallHook(t.Context(), "p/0", release, "stuck")
 	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "not this one")
@@ -67,8 +64,7 @@ func TestHookErrors(t *testing.T) {
 }
 
 func TestHooksUnderLoadStarveNoCall(t *testing.T) {
-	t.Parallel()
-	e := open(t, 2, inflight(2))
+	e := parallel(t, 2, inflight(2))
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for range 12 {
