@@ -85,6 +85,22 @@ func runCtl(t *testing.T, args ...string) result {
 	return result{code, out.String(), err.String()}
 }
 
+// succeedAt runs a command at a gateway that succeeds.
+func succeedAt(t *testing.T, args ...string) result {
+	t.Helper()
+	r := runCtl(t, args...)
+	requireCode(t, ExitOK, r)
+	return r
+}
+
+// failAt runs a command at a gateway that fails.
+func failAt(t *testing.T, args ...string) result {
+	t.Helper()
+	r := runCtl(t, args...)
+	requireCode(t, ExitFailed, r)
+	return r
+}
+
 func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		var received atomic.Pointer[http.Request]
@@ -113,8 +129,7 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
 	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
 	t.Setenv(envGateway, "nonsense")
-	r := runCtl(t, "call", "hello", "greet")
-	requireCode(t, ExitFailed, r)
+	r := failAt(t, "call", "hello", "greet")
 	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
 	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1",
 		"http://127.0.0.1:1?token=s3cret"} {
@@ -129,7 +144,6 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 			}
 		}
 	}
-	r = runCtl(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
-	requireCode(t, ExitFailed, r)
+	r = failAt(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
 	require.Contains(t, r.err, "none.pem")
 }

@@ -45,8 +45,7 @@ func TestCheckoutWithoutAFreeWorkerSuggestsWait(t *testing.T) {
 	require.Equal(t, "no_workers", failure(t, r).Code)
 	require.Equal(t, "no worker of pool python is free; add --wait 30s to wait for a free worker", failure(t, r).Message)
 
-	waited := ctl(t, f, "checkout", "python", "--holder", "me", "--wait", "10ms", "-o", "json")
-	requireCode(t, ExitFailed, waited)
+	waited := fail(t, f, "checkout", "python", "--holder", "me", "--wait", "10ms", "-o", "json")
 	require.Equal(t, "queue_timeout", failure(t, waited).Code)
 	o := f.pools["python"].options
 	require.True(t, o.NoRenew, "the lease is to outlive tempool")

@@ -30,8 +30,7 @@ func fakeEvents() []fakeEvent {
 func TestEventsArePrintedOnALineEach(t *testing.T) {
 	f := newFakeControlPlane()
 	f.events = fakeEvents()
-	shown := ctl(t, f, "events", "python", "--type", "lease.*,worker.*", "--since", "2026-01-31T12:00:00Z", "-f")
-	requireCode(t, ExitOK, shown)
+	shown := succeed(t, f, "events", "python", "--type", "lease.*,worker.*", "--since", "2026-01-31T12:00:00Z", "-f")
 	require.Equal(t, `2026-01-31T12:00:00.500Z  worker.transitioned   python/0      ready → failed duration_ms=42000000 – killed by SIGKILL
 2026-01-31T12:00:01.500Z  events.missed         web-1         (7 more before) count=3
 `, shown.out)
@@ -49,20 +48,17 @@ func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 	f := newFakeControlPlane()
 	silent := fakeEvent{err: api.Errorf(api.CodeUnavailable, "request to the gateway at http://web-2:7460 failed")}
 	f.events = append([]fakeEvent{silent}, fakeEvents()...)
-	some := ctl(t, f, "events")
-	requireCode(t, ExitOK, some)
+	some := succeed(t, f, "events")
 	require.Contains(t, some.err, "web-2")
 	require.Contains(t, some.out, "ready → failed")
 	f.events = []fakeEvent{silent}
-	none := ctl(t, f, "events")
-	requireCode(t, ExitFailed, none)
+	none := fail(t, f, "events")
 	require.Contains(t, none.err, "web-2")
 }
 
 func TestEventsOfAPoolThatIsNotRunningFailUnlessThereAreSome(t *testing.T) {
 	f := newFakeControlPlane()
-	none := ctl(t, f, "events", "nowhere")
-	requireCode(t, ExitFailed, none)
+	none := fail(t, f, "events", "nowhere")
 	require.Contains(t, none.err, "nowhere")
 	f.events = fakeEvents()
 	succeed(t, f, "events", "nowhere")

@@ -140,8 +140,7 @@ func TestTheEntryOfAClientIsPrinted(t *testing.T) {
 		{Spec: spec.Spec{MCP: spec.MCP{Mode: spec.MCPShared}}},
 		{},
 	}})
-	r := ctl(t, f, "mcp", "url", "mem")
-	requireCode(t, ExitOK, r)
+	r := succeed(t, f, "mcp", "url", "mem")
 	require.JSONEq(t, `{"mcpServers": {"mem": {"type": "http", "url": "http://a:1/mcp/mem"}}}`, r.out)
 	require.Contains(t, r.err, "the pool has also http://b:1")
 	require.Contains(t, fail(t, f, "mcp", "url", "mem").err, "no worker of pool mem has a gateway with an HTTP address")

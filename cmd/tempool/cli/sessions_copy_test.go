@@ -44,8 +44,7 @@ func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	var requests []string
 	endpoint := copyingGateway(t, &requests)
-	r := runCtl(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", endpoint)
-	requireCode(t, ExitOK, r)
+	r := succeedAt(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", endpoint)
 	require.Equal(t, "the primary store is embedded; every change is also written to redis://there\nboth stores are in "+
 		"sync; 0 sessions pending\n"+
 		"last comparison: 10 sessions; 0 missing, 0 different, 0 extra\nnext: --cut-over, or --cancel\n", r.out)
@@ -53,14 +52,12 @@ func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	require.Equal(t, `GET /v1/admin/sessions/copy `, requests[1])
 
 	requests = nil
-	r = runCtl(t, "sessions", "copy", "python", "--back", "--force", "--gateway", endpoint)
-	requireCode(t, ExitOK, r)
+	r = succeedAt(t, "sessions", "copy", "python", "--back", "--force", "--gateway", endpoint)
 	require.Equal(t, []string{`POST /v1/admin/sessions/copy/step {"step":"back","force":true}`}, requests)
 	require.Contains(t, r.out, "the primary store is redis://there; every change is also written to embedded")
 	require.Contains(t, r.out, "the last change of 2 sessions was lost")
 
-	r = runCtl(t, "sessions", "copy", "python", "--finish", "--gateway", endpoint, "-o", "json")
-	requireCode(t, ExitFailed, r)
+	r = failAt(t, "sessions", "copy", "python", "--finish", "--gateway", endpoint, "-o", "json")
 	require.Equal(t, "invalid", failure(t, r).Code)
 }
 

@@ -31,8 +31,7 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 	link := tempool.DashboardLink{URL: "http://127.0.0.1:7460/ui/signin?link=x", Name: "uid 0",
 		Rights: []string{"read", "admin"}}
 	f.links = map[string]tempool.DashboardLink{"unix:" + socket: link}
-	shown := ctl(t, f, "ui")
-	requireCode(t, ExitOK, shown)
+	shown := succeed(t, f, "ui")
 	require.Equal(t, "opened the dashboard in a browser, as uid 0 with the rights read, admin\n", shown.out)
 	require.Equal(t, []string{link.URL}, f.browsed)
 	require.Equal(t, "link unix:"+socket, f.requests[len(f.requests)-1])
@@ -50,7 +49,6 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 	f.links = nil
 	require.Equal(t, "http://127.0.0.1:7460/ui/\n", ctl(t, f, "ui").out, "its page asks for a token")
 	f.hosts = nil
-	none := ctl(t, f, "ui")
-	requireCode(t, ExitFailed, none)
+	none := fail(t, f, "ui")
 	require.Contains(t, none.err, "no running agent serves a dashboard")
 }

@@ -109,8 +109,7 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 	require.Equal(t, "python/0 is suspended\n", r.out)
 
 	f.pools["python"].states[0] = []api.WorkerState{busy}
-	late := ctl(t, f, "workers", "suspend", "python", "--wait-timeout", "20ms")
-	requireCode(t, ExitFailed, late)
+	late := fail(t, f, "workers", "suspend", "python", "--wait-timeout", "20ms")
 	require.Contains(t, late.err, "python/0 is busy under lease python.0.1.1 of alice")
 }
 
