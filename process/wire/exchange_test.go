@@ -33,9 +33,7 @@ func TestBeginSendsAnExchangeThatAnotherGoroutineWaitsFor(t *testing.T) {
 	asked := p.read()
 	require.Equal(t, "in", string(asked.Payload))
 	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: []byte("out")})
-	got := await(t, done)
-	require.NoError(t, got.err)
-	require.Equal(t, "out", string(got.resp.Payload))
+	requireAnswer(t, done, "out")
 }
 
 func TestOnAnswerCanBeginTheNextExchange(t *testing.T) {

@@ -167,9 +167,7 @@ func TestCallJoinsChunksUpToTheLimit(t *testing.T) {
 	id := p.read().ID
 	p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte("01234")})
 	p.write(Frame{Type: FrameResponse, ID: id, Payload: []byte("56789")})
-	got := await(t, done)
-	require.NoError(t, got.err)
-	require.Equal(t, "0123456789", string(got.resp.Payload))
+	requireAnswer(t, done, "0123456789")
 
 	done = callAsync(context.Background(), c, Request{Method: "m"})
 	id = p.read().ID
@@ -265,9 +263,7 @@ func TestPipelinedCallsAreMatchedById(t *testing.T) {
 		p.write(Frame{Type: FrameResponse, ID: asked[i].ID, Payload: asked[i].Payload})
 	}
 	for i, done := range calls {
-		got := await(t, done)
-		require.NoError(t, got.err)
-		require.Equal(t, fmt.Sprint(i), string(got.resp.Payload))
+		requireAnswer(t, done, fmt.Sprint(i))
 	}
 }
 
@@ -393,9 +389,7 @@ func TestAResponseJustBeforeTheEndIsDelivered(t *testing.T) {
 		done := callAsync(context.Background(), c, Request{Method: "m"})
 		p.write(Frame{Type: FrameResponse, ID: p.read().ID, Payload: []byte("last words")})
 		require.NoError(t, p.conn.Close())
-		got := await(t, done)
-		require.NoError(t, got.err)
-		require.Equal(t, "last words", string(got.resp.Payload))
+		requireAnswer(t, done, "last words")
 	}
 }
 

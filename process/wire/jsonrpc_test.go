@@ -84,6 +84,14 @@ func callAsync(ctx context.Context, c *Conn, r Request) <-chan outcome {
 	return done
 }
 
+// requireAnswer waits for the end of a call, and requires that it has this answer.
+func requireAnswer(t *testing.T, done <-chan outcome, want string) {
+	t.Helper()
+	got := await(t, done)
+	require.NoError(t, got.err)
+	require.Equal(t, want, string(got.resp.Payload))
+}
+
 // requireStarted requires that a call failed, and says whether the worker may have started it.
 func requireStarted(t *testing.T, started bool, err error, why ...any) {
 	t.Helper()
@@ -114,18 +122,14 @@ func TestJSONRPCCallsInEveryFraming(t *testing.T) {
 			require.Equal(t, "tools/call", ask.Method)
 			require.JSONEq(t, `{"name":"x\n"}`, string(ask.Params))
 			server.write(`{"jsonrpc":"2.0","id":%s,"result":{"ok":true}}`, ask.ID)
-			got := await(t, done)
-			require.NoError(t, got.err)
-			require.Equal(t, `{"ok":true}`, string(got.resp.Payload))
+			requireAnswer(t, done, `{"ok":true}`)
 			require.Zero(t, c.InFlight())
 
 			done = callAsync(within(t), c, Request{Method: "shutdown"})
 			ask = server.read()
 			require.Empty(t, ask.Params)
 			server.write(`{"jsonrpc":"2.0","id":%s,"result":null}`, ask.ID)
-			got = await(t, done)
-			require.NoError(t, got.err)
-			require.Equal(t, "null", string(got.resp.Payload))
+			requireAnswer(t, done, "null")
 
 			done = callAsync(within(t), c, Request{Method: "fail"})
 			server.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no","data":{"why":1}}}`, server.read().ID)
@@ -287,9 +291,7 @@ func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
 				message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":5}`, server.read().ID)
 				_, err := fmt.Fprintf(server.out, raw+"%.0[1]s%.0[2]d", message, len(message))
 				require.NoError(t, err)
-				got := await(t, done)
-				require.NoError(t, got.err)
-				require.Equal(t, "5", string(got.resp.Payload))
+				requireAnswer(t, done, "5")
 			}
 			require.NoError(t, c.Close())
 			text := strings.Join(output, "\n")
@@ -331,20 +333,13 @@ func TestRequestsOfTheServerAreAnswered(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, `{"jsonrpc":"2.0","id":"s1","result":`+tc.result+`}`, string(raw), tc.method)
 	}
-	server.write(`{"jsonrpc":"2.0","id":7,"method":"roots/list"}`)
-	ask := server.read()
-	require.Equal(t, "7", ask.ID.String())
-	require.Equal(t, json.Number("-32601"), ask.Error.Code)
-	require.Contains(t, ask.Error.Message, "roots/list")
-	require.NoError(t, c.Err())
-}
-
-func TestNotificationsOfTheServerAreAccepted(t *testing.T) {
-	c, server := newRPC(t, FramingLine, Options{})
 	server.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
 	server.write(`{"jsonrpc":"2.0","id":null,"method":"notifications/message","params":{"level":"info"}}`)
 	server.write(`{"jsonrpc":"2.0","id":7,"method":"roots/list"}`)
-	require.Equal(t, "7", server.read().ID.String(), "the message after it is answered")
+	ask := server.read()
+	require.Equal(t, "7", ask.ID.String(), "notifications are accepted, and have no answer")
+	require.Equal(t, json.Number("-32601"), ask.Error.Code)
+	require.Contains(t, ask.Error.Message, "roots/list")
 	require.NoError(t, c.Err())
 }
 

@@ -61,9 +61,7 @@ func serves(t *testing.T, c *Conn, f forked, answers io.Writer) {
 		asked := f.host.read()
 		require.Equal(t, "in", string(asked.Payload))
 		send(t, answers, Frame{Type: FrameResponse, ID: asked.ID, Payload: []byte("out")})
-		got := await(t, done)
-		require.NoError(t, got.err)
-		require.Equal(t, "out", string(got.resp.Payload))
+		requireAnswer(t, done, "out")
 	}
 }
 
