@@ -20,6 +20,7 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 	})
 	s.At(4*time.Second, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
+		require.Regexp(t, `^new disk \(by op\): `, s.state().Reason, "who stopped it, why, and how its process ended")
 		s.signal(api.SignalRestart, api.Order{})()
 	})
 	s.At(5*time.Second, func() {

@@ -119,6 +119,9 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	}
 	w.suspender.drop()
 	w.monitor.takeExit()
+	if w.Intent == IntentRest && !w.Ending { // every view shows who stopped it and why, as long as it rests
+		reason = w.IntentReason + ": " + reason
+	}
 	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
 }
 
