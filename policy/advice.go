@@ -154,7 +154,7 @@ func recommendations(p pool, measured []worker) []string {
 		"To start {all} again: tempool workers restart {one}.")
 	about(func(w worker) bool { return w.State == lifecycle.Suspended },
 		"To let {all} serve again: tempool workers resume {one}.")
-	about(func(w worker) bool { return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity") },
+	about(func(w worker) bool { return w.State == lifecycle.Pending && w.code == api.ReasonNoCapacity },
 		"Start an agent that can take {all}, or raise --capacity of one; tempool pool status "+p.Pool+
 			" shows what is missing.")
 	if p.status.StartsPaused != "" {
@@ -369,7 +369,7 @@ func sentence(reason string) string {
 	if runes := []rune(text); len(runes) > shownReason {
 		return strings.TrimRight(string(runes[:shownReason-1]), " ") + "…"
 	}
-	if !strings.HasSuffix(text, ".") {
+	if !strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "…") {
 		text += "."
 	}
 	return text

@@ -31,8 +31,9 @@ type worker struct {
 	api.WorkerState
 	api.Metrics
 	measured    bool
-	resting     bool   // it stays down until an operator restarts it
-	unreachable string // why it could not be queried; empty if it could
+	resting     bool           // it stays down until an operator restarts it
+	code        api.ReasonCode // as it last reported to its pool
+	unreachable string         // why it could not be queried; empty if it could
 }
 
 func (w worker) isLeased() bool {
@@ -149,14 +150,14 @@ func (r Report) Runbooks() (links []string) {
 
 // NewReport reports on a pool and on workers that were queried, as they were at now.
 func NewReport(status api.PoolStatus, workers api.PoolWorkers, now time.Time) Report {
-	resting := map[string]bool{}
+	entries := map[string]api.RosterEntry{}
 	for _, entry := range status.Workers {
-		resting[api.WorkerName(status.Pool, entry.Slot)] = entry.Resting
+		entries[api.WorkerName(status.Pool, entry.Slot)] = entry
 	}
 	p := pool{PoolWorkers: workers, status: status, at: now.UTC()}
 	for _, w := range workers.Workers {
-		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", resting: resting[w.Worker],
-			unreachable: w.Error}
+		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "",
+			resting: entries[w.Worker].Resting, code: entries[w.Worker].ReasonCode, unreachable: w.Error}
 		if w.Error != "" { // what else is known may be of two moments
 			known.Metrics = api.Metrics{}
 			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since,
@@ -176,7 +177,8 @@ func NewRosterReport(status api.PoolStatus, now time.Time) Report {
 		if entry.Gone {
 			continue
 		}
-		known := worker{WorkerState: entry.Worker(status.Pool).WorkerState, resting: entry.Resting}
+		known := worker{WorkerState: entry.Worker(status.Pool).WorkerState, resting: entry.Resting,
+			code: entry.ReasonCode}
 		known.Health = lifecycle.Unknown // workers do not report it
 		if known.State == lifecycle.Degraded {
 			known.Health = lifecycle.Unhealthy

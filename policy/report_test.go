@@ -98,10 +98,9 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *worker) {
-				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
+				w.State, w.Reason, w.code = lifecycle.Pending, "nobody took it; start an…", api.ReasonNoCapacity // as in a roster
 			})), StatusShort,
-			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity " +
-				"of one."},
+			[]string{"warning p/1 It waits for its start: nobody took it; start an…"},
 			[]string{"Start an agent that can take p/1, or raise --capacity of one; tempool pool status p shows what is " +
 				"missing."},
 		},
