@@ -99,6 +99,7 @@ func New(config Config) (*Gateway, error) {
 	config.Receive = func(pool, worker string, incarnation int64, m wire.Incoming) bool {
 		return endpoint.Receive(pool, worker, incarnation, m)
 	}
+	config.Connect = func(pool string, conn *wire.Conn) { endpoint.Connect(pool, conn) }
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,8 +56,11 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	limitSilence(connection.Conn)
 	request.Here = callerOf(r) != nil
 	err = g.mcp.Serve(w, r, request)
-	if other, isOther := errors.AsType[api.OtherHostError](err); isOther && other.Endpoint != "" && !request.Here {
-		if err = g.forward(w, r, api.Peer{Host: other.Host, Endpoint: other.Endpoint}); errors.Is(err, pool.ErrNotTaken) {
+	other, isOther := errors.AsType[api.OtherHostError](err)
+	to := append([]api.Peer{{Host: other.Host, Endpoint: other.Endpoint}}, other.Gateways...)
+	to = slices.DeleteFunc(to, func(p api.Peer) bool { return p.Endpoint == "" })
+	if isOther && len(to) > 0 && !request.Here {
+		if err = g.forward(w, r, to[0]); errors.Is(err, pool.ErrNotTaken) {
 			request.Here = true
 			err = g.mcp.Serve(w, r, request)
 		}

@@ -39,6 +39,7 @@ type keptRecord struct {
 	Used    *Use      `json:"used,omitempty"` // see Process.Used
 	// Greeting is that of an MCP server.
 	Greeting json.RawMessage `json:"greeting,omitempty"`
+	Era      string          `json:"era,omitempty"`
 	Binding  *Binding        `json:"binding,omitempty"`
 
 	Limits     spec.Limits                 `json:"limits"`
@@ -169,7 +170,7 @@ func (p *Process) isEnding() bool {
 func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
 	r := keptRecord{
 		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
-		Process: p.number, Used: p.used.Load(), Greeting: p.greeting, Binding: p.binding,
+		Process: p.number, Used: p.used.Load(), Greeting: p.Greeting(), Era: p.Era(), Binding: p.binding,
 		Port:   p.plan.address.port,
 		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
 	}
@@ -295,7 +296,8 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	if err != nil {
 		return nil, err
 	}
-	p := s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec}, &pl, r.Limits)
+	p := s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, era: r.Era},
+		&pl, r.Limits)
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind, p.number = program{p}, r.Process
 	p.used.Store(r.Used)

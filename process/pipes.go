@@ -83,12 +83,19 @@ func (p *Process) connect() (*wire.Conn, error) {
 }
 
 func (p *Process) wireOptions() wire.Options {
-	return wire.Options{
+	o := wire.Options{
 		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight,
 		CancelGrace: p.spec.Call.CancelGrace.D(), MCP: p.spec.MCP.On(),
 		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
 		OnException: p.raised,
 	}
+	if p.Era() == spec.EraModern {
+		o.MCPMeta = []byte(mcpMeta)
+		if o.PingMethod == "" || o.PingMethod == "ping" {
+			o.PingMethod = mcpDiscover
+		}
+	}
+	return o
 }
 
 // printed stores what a JSON-RPC program wrote to stdout between its messages.

@@ -72,7 +72,7 @@ type Process struct {
 	onEnded     []func() // nil once done is closed
 	handedOver  bool
 	address     string          // protocol none, once it listens
-	greeting    json.RawMessage // see Greeting; set before it is ready
+	greeting    json.RawMessage // see Greeting; that of the process before until this one has answered
 	readyAt     time.Time       // zero until it is ready
 	exit        Exit
 
@@ -146,8 +146,18 @@ func (p *Process) isReady() bool {
 // ends the incarnation.
 func (p *Process) Conn() *wire.Conn { return p.now().conn }
 
-// Greeting is what an MCP server of mode shared has answered to initialize; nil for any other program.
-func (p *Process) Greeting() json.RawMessage { return p.now().greeting }
+// Era is which revisions of MCP are spoken with the process: spec.EraLegacy or spec.EraModern; "" for any other
+// program.
+func (p *Process) Era() string { return p.launch.era }
+
+// Greeting is what an MCP server has answered to our initialize or server/discover; nil for any other program, and for
+// an MCP server whose clients send their own initialize.
+func (p *Process) Greeting() json.RawMessage {
+	p = p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.greeting
+}
 
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {

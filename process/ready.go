@@ -94,29 +94,6 @@ func (p *Process) warmUp(ctx context.Context) error {
 	return nil
 }
 
-const mcpInitialize = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tempool","version":"1"}}`
-
-// greetMCP is the first message to an MCP server: the handshake for all clients in mode shared, else a ping, since the
-// handshake is the client's.
-func (p *Process) greetMCP(ctx context.Context) error {
-	switch p.spec.MCP.Mode {
-	case spec.MCPSession:
-		if _, err := p.conn.Call(ctx, wire.Request{Method: "ping"}); err != nil {
-			return fmt.Errorf("ping the MCP server: %w", err)
-		}
-	case spec.MCPShared:
-		answer, err := p.conn.Call(ctx, wire.Request{Method: "initialize", Payload: []byte(mcpInitialize)})
-		if err == nil {
-			err = p.conn.Notify(ctx, wire.Request{Method: "notifications/initialized"})
-		}
-		if err != nil {
-			return fmt.Errorf("initialize the MCP server: %w", err)
-		}
-		p.greeting = answer.Payload
-	}
-	return nil
-}
-
 // markReady sets the time of readiness. It reports false if the process has exited or is being ended.
 func (p *Process) markReady() bool {
 	if sleep.Ended(p.exited) {

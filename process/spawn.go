@@ -206,7 +206,7 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 	if last := launch.after; last != nil {
 		p.head, p.number, p.before = last.head, last.number+1, last.Counts()
 		p.logs, p.output, p.unhealthy, p.done = last.logs, last.output, last.unhealthy, last.done
-		p.exceeded, p.violation = last.exceeded, last.violation
+		p.exceeded, p.violation, p.greeting = last.exceeded, last.violation, last.Greeting()
 		return p
 	}
 	p.head, p.number = p, 1

@@ -120,8 +120,8 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 }
 
 // run performs a start, from killing older incarnations to readiness.
-func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, error) {
-	if err := s.killOlder(ctx, k, launch.Keep); err != nil {
+func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process, err error) {
+	if err = s.killOlder(ctx, k, launch.Keep); err != nil {
 		return nil, err
 	}
 	startLimit := s.startLimitFor(launch)
@@ -136,6 +136,9 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 	ctx, cancel := context.WithTimeoutCause(ctx, launch.Spec.Start.Timeout.D(), errStartTimeout)
 	defer cancel()
 	started := time.Now()
+	if launch.era, err = s.era(ctx, launch); err != nil {
+		return nil, coded(CodeStartFailed, err, "start %s", k)
+	}
 	p, err := s.spawnWithTemplate(ctx, launch)
 	if err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
@@ -145,6 +148,7 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, e
 		p.log().Info("worker process is ready", "pid", p.root.PID, "took", time.Since(started))
 		return p, nil
 	}
+	s.forgetEra(launch.Spec.Pool.Name)
 	return nil, p.giveUp(ctx, err)
 }
 

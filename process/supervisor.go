@@ -50,6 +50,7 @@ type Launch struct {
 	template *template // whose fork the process is
 	after    *Process  // which the process succeeds in its incarnation
 	binding  *Binding  // the key that the process is started for; nil for none
+	era      string    // see Process.Era
 }
 
 type key struct {
@@ -87,13 +88,15 @@ type Supervisor struct {
 	live          map[key]*Process
 	templates     []*template // those that processes may be forks of
 	templateCount int64       // how many there have been
-	// templateProcesses are the processes of all templates; see template.
+	// templateProcesses are the processes that never serve: those of all templates, and of era.
 	templateProcesses map[key]*Process
 	ended             map[key]*Process
 	endOrder          []key // of ended, oldest first
 	keeping           bool  // HandOver has left processes to a keeper
 	kept              []Kept
-	abandoned         map[string]int // by function, see AbandonedFunctions
+	abandoned         map[string]int        // by function, see AbandonedFunctions
+	eras              map[string]*eraAnswer // by pool
+	eraCount          int64                 // how many there have been
 	poolStartLimits   map[string]*poolStartLimit
 	startLimit        *semaphore.Weighted // for pools without a start.concurrency
 }
@@ -249,7 +252,7 @@ func (s *Supervisor) recordExit(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := p.key()
-	if p.isTemplate() {
+	if s.templateProcesses[k] == p {
 		delete(s.templateProcesses, k)
 		return
 	}

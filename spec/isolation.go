@@ -37,9 +37,13 @@ const (
 // StartsForKey reports whether a process starts only when its key comes, since it is started with something of the key.
 func (s *Spec) StartsForKey() bool { return len(s.KeyEnv()) > 0 || s.keyInPaths() }
 
-// IsolatedBy is isolation.by, or IsolateKey for an MCP server with something of its client: its principal is the key.
+// IsolatedBy is isolation.by, IsolateUse for an MCP server with a process for each request, or IsolateKey for one with
+// something of its client: its principal is the key.
 func (s *Spec) IsolatedBy() string {
-	if s.MCP.Mode == MCPSession && s.StartsForKey() {
+	switch {
+	case s.MCP.Mode == MCPRequest:
+		return IsolateUse
+	case s.MCP.Mode == MCPSession && s.StartsForKey():
 		return IsolateKey
 	}
 	return s.Isolation.By

@@ -178,7 +178,8 @@ var rules = []rule{
 	integerRange("isolation.spares", 0, maxCount),
 	sources("isolation.env", `sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`),
 
-	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession),
+	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession, MCPRequest),
+	oneOf("mcp.era", EraAuto, EraLegacy, EraModern),
 	integerRange("mcp.max_sessions", 1, 1_000_000),
 	positiveDuration("mcp.idle"),
 	optionalDuration("mcp.park"),

@@ -55,20 +55,6 @@ const (
 	IsolateUse  = "use"  // nobody: it serves one call of the pool, or one lease
 )
 
-// Values of mcp.mode: how an MCP server serves the clients of /mcp/{pool}.
-const (
-	MCPNone    = "none"    // not at all
-	MCPShared  = "shared"  // a process serves requests of all clients
-	MCPSession = "session" // each client has a process of its own
-)
-
-// Values of mcp.after_crash: what the client of a crashed process notices once it has another one.
-const (
-	CrashTell   = "tell"   // its next tool call fails, saying so
-	CrashSilent = "silent" // nothing
-	CrashEnd    = "end"    // its session has ended
-)
-
 // Values of sandbox.network.
 const (
 	NetworkHost = "host"
@@ -360,31 +346,6 @@ type Sandbox struct {
 	// PrivateTmp gives the worker a /tmp and a /var/tmp of its own, in memory.
 	PrivateTmp bool `json:"private_tmp" toml:"private_tmp"`
 }
-
-// MCP configures the clients of an MCP server, at /mcp/{pool} of a gateway.
-type MCP struct {
-	// Mode is one of the MCP values.
-	Mode string `json:"mode" toml:"mode"`
-	// MaxSessions bounds the clients of the pool on one host.
-	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
-	// Idle is how long a session without requests and streams keeps its process.
-	Idle Duration `json:"idle" toml:"idle"`
-	// Park is how long a session without a process is remembered in the session store. 0: it ends with Idle, and with its
-	// agent.
-	Park Duration `json:"park" toml:"park"`
-	// AfterCrash is one of the Crash values.
-	AfterCrash string `json:"after_crash" toml:"after_crash"`
-	// SSEAfter is how long a request may take before its answer becomes a stream of events, and KeepAlive is the interval
-	// of comments in streams.
-	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
-	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
-	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
-	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
-	Env map[string]string `json:"env" toml:"env"`
-}
-
-// On reports whether the pool's programs are MCP servers.
-func (m MCP) On() bool { return m.Mode != MCPNone && m.Mode != "" }
 
 // Watch restarts workers when files change.
 type Watch struct {

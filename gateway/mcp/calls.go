@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// orphanTime is how long a request continues whose client has left: in MCP that does not cancel it.
+	// orphanTime is how long a request continues whose client has left: in the legacy revisions that does not cancel it.
 	orphanTime = 2 * time.Minute
 	// notifyTimeout bounds a notification.
 	notifyTimeout = 30 * time.Second
@@ -39,7 +39,7 @@ type flight struct {
 
 // request has a process serve the client's request.
 func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s *session, m message) error {
-	if s.mcp.Mode == spec.MCPShared && m.Method == "ping" {
+	if !s.lone() && m.Method == "ping" {
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
@@ -54,6 +54,9 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		defer context.AfterFunc(e.life, f.cancel)()
 		result, err := e.call(f)
 		e.complete(f)
+		if s.modern {
+			f.out.status = modernStatus(err)
+		}
 		f.out.finish(response(f.id, result, err))
 	}) {
 		e.complete(f)
@@ -61,7 +64,12 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	}
 	err := e.reply(w, r, q, f.out)
 	s.shut(f.out)
-	if r.Context().Err() != nil {
+	if r.Context().Err() == nil {
+		return err
+	}
+	if s.modern {
+		f.cancel()
+	} else {
 		time.AfterFunc(orphanTime, f.cancel)
 	}
 	return err
@@ -86,7 +94,7 @@ func (e *Endpoint) begin(f *flight, events bool) {
 	s.mu.Lock()
 	s.flights[string(f.id)] = append(s.flights[string(f.id)], f)
 	s.mu.Unlock()
-	if events && s.mcp.Mode == spec.MCPSession {
+	if events && s.lone() {
 		s.open(f.out, false)
 	}
 }
@@ -114,7 +122,10 @@ var sessionOnly = []string{"logging/setLevel", "resources/subscribe", "resources
 // call makes the call of a flight and returns the server's result.
 func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 	s, method := f.session, f.call.Method
-	if s.mcp.Mode == spec.MCPShared {
+	if s.modern {
+		return e.callModern(f)
+	}
+	if !s.lone() {
 		if slices.Contains(sessionOnly, method) {
 			return nil, &failure{Code: codeMethod, Message: method + ` needs a pool with mcp.mode = "session"`}
 		}
@@ -225,6 +236,9 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 		}
 		return id, nil, err
 	}
+	if e.speaks(spec.EraModern, s.pool, s.mcp) {
+		return "", nil, modernOnly(versions[0])
+	}
 	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: holderOf(s), Key: s.call.Key,
 		WaitMS: min(s.wait, pool.MaxCheckoutWait).Milliseconds()})
 	if err != nil {
@@ -292,7 +306,7 @@ func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 		}
 		return
 	}
-	if s.mcp.Mode == spec.MCPShared {
+	if !s.lone() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)

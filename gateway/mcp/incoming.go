@@ -25,6 +25,9 @@ func (e *Endpoint) Receive(pool, worker string, incarnation int64, m wire.Incomi
 	switch {
 	case m.Method == "notifications/progress":
 		e.passProgress(pool, s, m)
+	case m.ID == nil && e.passHeard(pool, m):
+	case s == nil && m.Method == "notifications/message":
+		e.passLog(process{worker, incarnation}, m)
 	case s != nil:
 		return s.receive(e.ids.Add(1), m)
 	case m.ID == nil && strings.HasSuffix(m.Method, "/list_changed"):
@@ -39,7 +42,7 @@ func (e *Endpoint) passProgress(pool string, s *session, m wire.Incoming) {
 	e.mu.Lock()
 	f := e.progress[own]
 	e.mu.Unlock()
-	if err != nil || f == nil || f.session.pool != pool || f.session.mcp.Mode == spec.MCPSession && f.session != s {
+	if err != nil || f == nil || f.session.pool != pool || f.session.lone() && f.session != s {
 		return
 	}
 	f.out.push(request(nil, m.Method, withMember(m.Params, "progressToken", f.token)))
@@ -107,7 +110,7 @@ func (e *Endpoint) announce(c change) {
 		e.mu.Unlock()
 		for _, s := range e.all() {
 			s.mu.Lock()
-			if s.pool == c.pool && s.mcp.Mode == spec.MCPShared && s.get != nil {
+			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil {
 				s.get.push(request(nil, c.method, nil))
 			}
 			s.mu.Unlock()

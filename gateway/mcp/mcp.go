@@ -1,11 +1,15 @@
-// Package mcp serves pools of MCP servers to MCP clients, by streamable HTTP of the revisions with initialize.
+// Package mcp serves pools of MCP servers to MCP clients, by streamable HTTP: of the legacy revisions, with initialize,
+// and of the modern ones, without sessions.
 //
-// In mode shared, the requests of all clients are calls of the pool. In mode session, each client has a lease on a
-// process of its own, with which the server's requests and notifications reach it.
+// In modes shared and request, the requests of all clients are calls of the pool, and so are those of modern clients in
+// any mode. In mode session, each legacy client has a lease on a process of its own, with which the server's requests
+// and notifications reach it.
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -18,6 +22,7 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -56,11 +61,14 @@ type Endpoint struct {
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[string]*session
-	counts    map[string]*Counts   // by pool
-	parked    map[string][]string  // ids of idle sessions that have a record, by pool
-	processes map[process]*session // mode session
-	progress  map[int64]*flight    // by progress token
-	changed   map[change]struct{}  // about to be told to the clients of a pool
+	counts    map[string]*Counts                 // by pool
+	parked    map[string][]string                // ids of idle sessions that have a record, by pool
+	processes map[process]*session               // mode session
+	progress  map[int64]*flight                  // by progress token
+	changed   map[change]struct{}                // about to be told to the clients of a pool
+	logged    map[process][]*flight              // those of modern clients that have asked for the process's log
+	listeners map[string]*listener               // by the id of their subscriptions on the pipes
+	conns     map[string]map[*wire.Conn]struct{} // of modern processes, by pool
 }
 
 // process is an incarnation of a worker.
@@ -73,7 +81,8 @@ type process struct {
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]*Counts{},
 		parked:    map[string][]string{},
-		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{}}
+		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
+		logged: map[process][]*flight{}, listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }
@@ -171,6 +180,12 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, q Request) erro
 }
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, q Request) error {
+	if r.Method != http.MethodPost && r.Header.Get(headerSession) == "" && (isModern(r.Header, message{}) ||
+		r.Method == http.MethodGet && q.Spec.MCP.Mode != spec.MCPSession ||
+		e.speaks(spec.EraModern, q.Pool, q.Spec.MCP)) {
+		w.Header().Set("Allow", http.MethodPost)
+		return &failure{http.StatusMethodNotAllowed, codeRequest, "a client without a session has no stream", nil}
+	}
 	switch r.Method {
 	case http.MethodGet:
 		return e.get(w, r, q)
@@ -198,9 +213,11 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, q Request) error
 	if err != nil {
 		return err
 	}
-	if version := r.Header.Get(headerVersion); isModern(version, m) {
-		return errModern()
-	} else if version != "" && m.Method != "initialize" && !slices.Contains(versions, version) {
+	if isModern(r.Header, m) {
+		return e.modern(w, r, q, m)
+	}
+	version := r.Header.Get(headerVersion)
+	if version != "" && m.Method != "initialize" && !slices.Contains(versions, version) {
 		return &failure{http.StatusBadRequest, codeRequest, headerVersion + " names no revision of MCP", nil}
 	}
 	if m.Method == "initialize" && m.ID != nil {
@@ -233,10 +250,6 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	if r.Header.Get("Last-Event-ID") != "" {
 		return &failure{http.StatusBadRequest, codeRequest, "streams of this gateway cannot be resumed", nil}
 	}
-	if r.Header.Get(headerSession) == "" && q.Spec.MCP.Mode == spec.MCPShared {
-		w.Header().Set("Allow", http.MethodPost)
-		return &failure{http.StatusMethodNotAllowed, codeRequest, "a client without a session has no stream", nil}
-	}
 	s, err := e.sessionOf(r, q)
 	if err != nil {
 		return err
@@ -257,7 +270,10 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 	id := r.Header.Get(headerSession)
 	if id == "" {
-		if q.Spec.MCP.Mode == spec.MCPShared && r.Method == http.MethodPost {
+		if q.Spec.MCP.Mode != spec.MCPSession && r.Method == http.MethodPost {
+			if e.speaks(spec.EraModern, q.Pool, q.Spec.MCP) {
+				return nil, modernOnly(cmp.Or(r.Header.Get(headerVersion), versions[0]))
+			}
 			s := newSession("", q)
 			s.enter()
 			return s, nil
@@ -285,19 +301,29 @@ func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 
 // initialize begins a session.
 func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request, m message) error {
+	greeting, era, err := e.greeting(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	if era == spec.EraModern {
+		var asked string
+		_ = json.Unmarshal(member(m.Params, "protocolVersion"), &asked)
+		refusal := modernOnly(asked)
+		writeJSON(w, refusal.status, response(m.ID, nil, refusal))
+		return nil
+	}
 	s := newSession(e.config.HostID, q)
 	s.params = m.Params
-	if _, err := e.add(s); err != nil {
+	if _, err = e.add(s); err != nil {
 		return err
 	}
 	s.enter()
 	defer s.leave()
 	var result []byte
-	var err error
-	if s.mcp.Mode == spec.MCPShared {
-		result, err = e.greeting(r.Context(), q, m.Params)
-	} else {
+	if s.mcp.Mode == spec.MCPSession {
 		_, result, err = e.acquire(r.Context(), s)
+	} else {
+		result = sharedResult(greeting, m.Params)
 	}
 	if err != nil {
 		e.endSession(s, "initialize has failed")
@@ -312,23 +338,6 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 	out := newStream()
 	out.finish(response(m.ID, result, err))
 	return e.reply(w, r, q, out)
-}
-
-// greeting is what a shared process has answered to initialize; the client waits for one.
-func (e *Endpoint) greeting(ctx context.Context, q Request, params []byte) ([]byte, error) {
-	greeting := e.config.Pool.Greeting(q.Pool)
-	if greeting == nil {
-		ping := q.Call
-		ping.Method = "ping"
-		if _, err := e.config.Pool.CallPool(ctx, q.Pool, ping); err != nil {
-			return nil, err
-		}
-		if greeting = e.config.Pool.Greeting(q.Pool); greeting == nil {
-			return nil, api.Errorf(api.CodeUnavailable, "pool %s has no process with mcp.mode = %q yet", q.Pool,
-				spec.MCPShared).After(time.Second)
-		}
-	}
-	return sharedResult(greeting, params), nil
 }
 
 // reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events.
@@ -349,7 +358,7 @@ func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out 
 			if err := q.Hold(int64(len(messages[0]))); err != nil {
 				return err
 			}
-			writeJSON(w, http.StatusOK, messages[0])
+			writeJSON(w, cmp.Or(out.status, http.StatusOK), messages[0])
 			return nil
 		}
 		select {

@@ -17,17 +17,18 @@ import (
 
 // Codes of JSON-RPC errors.
 const (
-	codeParse         = -32700
-	codeRequest       = -32600
-	codeMethod        = -32601
-	codeInternal      = -32603
-	codeSession       = -32001 // the session is unknown, or has ended
-	codeVersion       = -32022 // the revision of MCP is not supported
-	modernVersion     = "2026-07-28"
-	modernVersionMeta = `"io.modelcontextprotocol/protocolVersion"`
+	codeParse      = -32700
+	codeRequest    = -32600
+	codeMethod     = -32601
+	codeInternal   = -32603
+	codeSession    = -32001 // the session is unknown, or has ended
+	codeParams     = -32602
+	codeHeader     = -32020 // a header does not say what the body does
+	codeCapability = -32021 // the client lacks a capability
+	codeVersion    = -32022 // the revision of MCP is not supported
 )
 
-// versions are the revisions of MCP that clients may speak, in rising order.
+// versions are the revisions of MCP with initialize that clients may speak, in rising order.
 var versions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 
 // message is a message of JSON-RPC. Params, results and errors stay bytes.
@@ -240,17 +241,6 @@ func withMember(object json.RawMessage, name string, value json.RawMessage) json
 		return object
 	}
 	return out
-}
-
-// isModern reports whether a client speaks a revision without sessions.
-func isModern(version string, m message) bool {
-	return version >= modernVersion || bytes.Contains(m.Params, []byte(modernVersionMeta))
-}
-
-func errModern() *failure {
-	data, _ := json.Marshal(map[string]any{"supported": versions, "requested": modernVersion})
-	return &failure{http.StatusBadRequest, codeVersion,
-		"this gateway speaks MCP " + versions[0] + " to " + versions[len(versions)-1] + "; begin with initialize", data}
 }
 
 // sharedResult is the server's answer to initialize as the clients of a shared process get it: with their version, if

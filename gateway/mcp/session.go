@@ -36,6 +36,7 @@ type session struct {
 	mcp                 spec.MCP
 	wait                time.Duration   // for a process
 	params              json.RawMessage // of initialize
+	modern              bool            // of one request, of a client without sessions
 	call                pool.Request    // whose process it is: the principal as the key, and headers of initialize
 	acquiring           chan struct{}   // has a token while a process is being acquired
 	saving              sync.Mutex      // held while its record is written
@@ -83,6 +84,9 @@ func newSession(host string, q Request) *session {
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }
 
+// lone reports whether the session has a process of its own.
+func (s *session) lone() bool { return s.mcp.Mode == spec.MCPSession && !s.modern }
+
 // add makes the session known, unless the pool has too many, and returns it, or the one that is known by its id.
 func (e *Endpoint) add(s *session) (*session, error) {
 	e.mu.Lock()
@@ -90,11 +94,7 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	if known := e.sessions[s.id]; known != nil {
 		return known, nil
 	}
-	c := e.counts[s.pool]
-	if c == nil {
-		c = &Counts{}
-		e.counts[s.pool] = c
-	}
+	c := e.countsLocked(s.pool)
 	if n := c.Sessions; n >= s.mcp.MaxSessions {
 		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
 			"until idle ones end", s.pool, n).After(tick)
@@ -102,6 +102,15 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	c.Sessions++
 	e.sessions[s.id] = s
 	return s, nil
+}
+
+func (e *Endpoint) countsLocked(pool string) *Counts {
+	c := e.counts[pool]
+	if c == nil {
+		c = &Counts{}
+		e.counts[pool] = c
+	}
+	return c
 }
 
 // endSession ends a session, and its process with it.

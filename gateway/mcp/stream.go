@@ -24,6 +24,7 @@ type stream struct {
 	unsent [][]byte
 	bytes  int
 	closed bool
+	status int // of the answer that finishes it, if nothing was sent before; 0 for 200
 }
 
 func newStream() *stream { return &stream{wake: make(chan struct{}, 1)} }

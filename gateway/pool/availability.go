@@ -183,17 +183,27 @@ func (d *Dispatcher) Spec(ctx context.Context, pool string) (spec.Spec, error) {
 	return p.specLocked(), nil
 }
 
-// Greeting is that of the newest process of the pool on this host that has one (process.Greeting); nil for none.
-func (d *Dispatcher) Greeting(pool string) (greeting json.RawMessage) {
+// Greeting is that of the newest process of the pool on this host (process.Greeting), and its era; "" for none.
+func (d *Dispatcher) Greeting(pool string) (greeting json.RawMessage, era string) {
 	if p := d.knownPool(pool); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		var newest time.Time
 		for _, u := range p.order {
-			if at := u.process.Info().ReadyAt; !u.is(gone) && at.After(newest) && u.process.Greeting() != nil {
-				newest, greeting = at, u.process.Greeting()
+			if at := u.process.Info().ReadyAt; !u.is(gone) && at.After(newest) && !u.process.Vacant() {
+				newest, greeting, era = at, u.process.Greeting(), u.process.Era()
 			}
 		}
 	}
-	return greeting
+	return greeting, era
+}
+
+// Await waits, as a call of the pool does, until a worker here has a place for one. It sends nothing.
+func (d *Dispatcher) Await(ctx context.Context, pool string, r Request) error {
+	r.Unbuffered = true
+	_, err := d.Do(ctx, AnyWorker(pool, "", r.Priority), r, func(c *Call, _ Request) error {
+		c.Complete(nil)
+		return nil
+	})
+	return err
 }

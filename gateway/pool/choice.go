@@ -5,6 +5,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/spec"
 )
 
 // candidate is what the balancer compares of a worker with a free slot.
@@ -127,7 +128,12 @@ func (u *upstream) currentLoadLocked() int {
 }
 
 // capacity is the number of calls that the worker may have in flight.
-func (u *upstream) capacity() int { return max(1, u.spec.Pool.MaxInflight) }
+func (u *upstream) capacity() int {
+	if u.spec.MCP.Mode == spec.MCPSession && u.process.Era() == spec.EraModern {
+		return 1 // nobody shares a process
+	}
+	return max(1, u.spec.Pool.MaxInflight)
+}
 
 // admission says whether a call may start now.
 type admission int

@@ -112,6 +112,10 @@ func (p *poolState) watchConn(u *upstream) {
 		if receive := p.dispatcher.config.Receive; receive != nil && u.spec.MCP.On() {
 			wire.Receive(conn, func(m wire.Incoming) bool { return receive(p.pool, u.worker, u.incarnation, m) })
 		}
+		if connect := p.dispatcher.config.Connect; connect != nil && u.process.Era() == spec.EraModern &&
+			u.spec.IsolatedBy() == spec.IsolateNone {
+			p.dispatcher.work.Go(func() { connect(p.pool, conn) })
+		}
 		wire.AfterDone(conn, func() {
 			p.mu.Lock()
 			current := conn == u.conn && !u.use.ending

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -106,17 +107,58 @@ func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	case method == "initialize":
 		return nil, nil // MCP forbids to cancel it; without a response the Conn ends
 	}
-	cancelled := d.framing.wrap(nil,
-		message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	cancelled := d.cancelled(number)
 	if d.o.MCP {
 		return cancelled, nil
 	}
 	return nil, cancelled
 }
 
-func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
-	return d.framing.wrap(dst, message(id, d.o.PingMethod, nil))
+// cancelled is the message that cancels a request of an MCP server.
+func (d *jsonrpc) cancelled(id string) []byte {
+	params := []byte(`{"requestId":` + id + `,"reason":"the caller has stopped waiting"}`)
+	return d.framing.wrap(nil, message(0, "notifications/cancelled", d.withMeta(params)))
 }
+
+func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
+	var params []byte
+	if d.o.MCPMeta != nil {
+		params = d.withMeta([]byte("{}"))
+	}
+	return d.framing.wrap(dst, message(id, d.o.PingMethod, params))
+}
+
+// withMeta adds Options.MCPMeta to params, an object without it.
+func (d *jsonrpc) withMeta(params []byte) []byte {
+	if d.o.MCPMeta == nil {
+		return params
+	}
+	comma := ","
+	if params[1] == '}' {
+		comma = ""
+	}
+	return slices.Concat([]byte(`{"_meta":`), d.o.MCPMeta, []byte(comma), params[1:])
+}
+
+// Listen asks an MCP server for notifications, beside the calls in flight, until stop is called. It does not block. All
+// of them have Listener(n) as their subscription's id; so must no other Listen of the Conn. What the server answers at
+// the end is dropped.
+func Listen(c *Conn, n int64, method string, params []byte) (stop func()) {
+	d, ok := c.codec.(*jsonrpc)
+	if !ok {
+		return func() {}
+	}
+	id := Listener(n)
+	request := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), quoted(method), []byte(`,"params":`), params,
+		[]byte{'}'})
+	c.out.send(d.framing.wrap(nil, request), nil) // if this fails, the Conn ends
+	return func() { c.out.send(d.cancelled(id), nil) }
+}
+
+// Listener is the id of the request of Listen, as JSON: a string, unlike those of calls.
+func Listener(n int64) string { return listenerPrefix + strconv.FormatInt(n, 10) + `"` }
+
+const listenerPrefix = `"listen-`
 
 // withTrace adds the trace context of r to _meta of params, as MCP servers expect it; paramsOf has checked params. A
 // context that params has already stays. Of a request without params only an MCP server gets some: others may reject

@@ -64,6 +64,9 @@ type Options struct {
 	// cancelled call within CancelGrace has given it up, as MCP asks of it: the Conn goes on, and drops a response that
 	// comes later. A line of stdout that is not a message is output, whatever it begins with.
 	MCP bool
+	// MCPMeta is the member _meta of all messages of the Conn's own, as JSON, for an MCP server that takes none without
+	// it. nil for any other.
+	MCPMeta []byte
 	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the
 	// request that the worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a
 	// host call outside of a call. ctx is the call's and also ends with the Conn. The worker gets a *RemoteError as it is,

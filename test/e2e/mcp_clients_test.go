@@ -41,14 +41,17 @@ func installGoSDK(t *testing.T) string {
 	return filepath.Dir(client)
 }
 
-// startMCP starts a pool of an MCP server, with the name of its mode, and returns its URL.
-func (env *testEnv) startMCP(mode string, size int, command ...string) (url string) {
+// startMCP starts a pool of an MCP server, with the name of its mode and era, and returns its URL.
+func (env *testEnv) startMCP(mode, era string, size int, command ...string) (url string) {
 	env.t.Helper()
 	s := patient(spec.Default())
-	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = mode, size, spec.ProtocolJSONRPC, 16
+	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.MCP.Era = mode+"-"+era, size, spec.ProtocolJSONRPC, era
 	s.Pool.Command, s.MCP.Mode, s.MCP.Idle = command, mode, spec.Duration(5*time.Second) // many clients send no DELETE
+	if mode != spec.MCPRequest {
+		s.Pool.MaxInflight = 16
+	}
 	env.startPool(s)
-	return env.mcpURL(mode)
+	return env.mcpURL(s.Pool.Name)
 }
 
 // mcpURL is the URL of a pool in the entry for a client's configuration.
@@ -67,36 +70,45 @@ func (env *testEnv) mcpURL(pool string) string {
 func (env *testEnv) run(program string, args ...string) string {
 	env.t.Helper()
 	command := exec.CommandContext(env.t.Context(), program, args...)
-	if program == "node" {
-		command.Dir = filepath.Dir(args[0]) // where the inspector looks for its package.json
-	}
-	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+env.t.TempDir(), "MCP_CONFORMANCE_SCENARIO=initialize")
+	home := env.t.TempDir()
+	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+home, "MCP_CATALOG_PATH="+home+"/catalog.json",
+		"MCP_CONFORMANCE_SCENARIO=initialize")
 	output, err := command.CombinedOutput()
 	require.NoError(env.t, err, "%s", output)
 	return string(output)
 }
 
 // The suite passes with a process for each client. On shared processes it fails where docs/mcp.md says no, which are
-// the scenarios of shared.yml; for one of them that passes the suite exits with an error, too.
+// the scenarios of shared.yml; for one of them that passes the suite exits with an error, too. It passes on shared
+// processes for clients without sessions.
 func TestTheConformanceSuiteOfMCP(t *testing.T) {
 	need.Program(t, "node")
 	packages, server := examplesetup.Copy(t, "testdata/mcp-clients"), filepath.Join(installGoSDK(t), "everything-server")
 	env := oneHost(t, "conformance", "--listen", "127.0.0.1:0")
-	program := filepath.Join(packages, "node_modules/@modelcontextprotocol/conformance/dist/index.js")
-	suite := func(mode, total string, args ...string) func(env *testEnv) {
+	modules := filepath.Join(packages, "node_modules")
+	suite := func(mode, era, requirements, passed string, args ...string) func(env *testEnv) {
 		return func(env *testEnv) {
-			url := env.startMCP(mode, 12, server)
-			require.Contains(env.t, env.run("node", append([]string{program, "server", "--url", url}, args...)...), total)
+			url := env.startMCP(mode, era, 12, server)
+			got := env.run(filepath.Join(modules, ".bin/node"), append([]string{filepath.Join(modules,
+				"@modelcontextprotocol/conformance/dist/index.js"), "server", "--url", url, "--requirements", requirements},
+				args...)...)
+			require.Contains(env.t, got, passed)
 		}
 	}
+	modern := suite(spec.MCPShared, spec.EraAuto, "2026-07-28", "✓ server-stateless")
 	env.atOnce(map[string]func(env *testEnv){
-		"session": suite(spec.MCPSession, "39 passed, 0 failed"),
-		"shared": suite(spec.MCPShared, "23 passed, 8 failed", "--expected-failures",
+		"session": suite(spec.MCPSession, spec.EraLegacy, "2025-11-25", "80 passed, 0 failed"),
+		"shared": suite(spec.MCPShared, spec.EraLegacy, "2025-11-25", "64 passed, 8 failed", "--expected-failures",
 			filepath.Join(packages, "shared.yml")),
+		"modern": func(env *testEnv) {
+			modern(env)
+			url := env.mcpURL(spec.MCPShared + "-" + spec.EraAuto)
+			require.Contains(env.t, env.run("node", filepath.Join(packages, "client.mjs"), url, ""), "simple text")
+		},
 	})
 }
 
-// Clients of four makers use server-filesystem, in both modes.
+// Clients of four makers use server-filesystem, in all modes.
 func TestClientsOfMCPReadAFile(t *testing.T) {
 	need.Program(t, "node")
 	packages, goClient := examplesetup.Copy(t, "testdata/mcp-clients"), filepath.Join(installGoSDK(t), "everything-client")
@@ -106,20 +118,22 @@ func TestClientsOfMCPReadAFile(t *testing.T) {
 	env := oneHost(t, "clients", "--listen", "127.0.0.1:0")
 	clients := func(mode string) func(env *testEnv) {
 		return func(env *testEnv) {
-			url := env.startMCP(mode, 2, "node",
+			url := env.startMCP(mode, spec.EraAuto, 2, "node",
 				filepath.Join(modules, "@modelcontextprotocol/server-filesystem/dist/index.js"), files)
 			env.run(goClient, url) // it lists the tools
 			client := filepath.Join(packages, "client.mjs")
 			for name, got := range map[string]string{
 				"a client of two eras": env.run("node", client, url, file),
 				"mcp-remote":           env.run("node", client, url, file, filepath.Join(modules, "mcp-remote/dist/proxy.js")),
-				"the inspector": env.run("node", filepath.Join(modules, "@modelcontextprotocol/inspector-cli/build/cli.js"),
-					"--cli", url, "--transport", "http", "--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg",
+				"the inspector": env.run(filepath.Join(modules, ".bin/node"),
+					filepath.Join(modules, "@modelcontextprotocol/inspector/clients/launcher/build/index.js"), "--cli", url,
+					"--transport", "http", "--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg",
 					"path="+file),
 			} {
 				require.Contains(env.t, got, "ünïcödé 語", name)
 			}
 		}
 	}
-	env.atOnce(map[string]func(env *testEnv){"session": clients(spec.MCPSession), "shared": clients(spec.MCPShared)})
+	env.atOnce(map[string]func(env *testEnv){"session": clients(spec.MCPSession), "shared": clients(spec.MCPShared),
+		"request": clients(spec.MCPRequest)})
 }

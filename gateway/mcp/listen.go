@@ -1,0 +1,170 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// listener is a client that listens to all processes of a pool on this host.
+type listener struct {
+	number int64           // of its subscription on the pipes
+	id     json.RawMessage // and the client's
+	pool   string
+	params json.RawMessage
+	out    *stream
+	stops  map[*wire.Conn]func() // guarded by the Endpoint's lock
+
+	mu      sync.Mutex
+	pending map[string]struct{} // notifications that are about to be sent
+}
+
+// listen answers subscriptions/listen, until the client leaves or the gateway does. greeting is what the server offers.
+func (e *Endpoint) listen(w http.ResponseWriter, r *http.Request, q Request, m message,
+	greeting json.RawMessage) error {
+	if !accepts(r.Header, typeSSE) {
+		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeSSE, nil}
+	}
+	l := &listener{number: e.ids.Add(1), id: m.ID, pool: q.Pool, params: m.Params, out: newStream(),
+		stops: map[*wire.Conn]func(){}, pending: map[string]struct{}{}}
+	taken := json.RawMessage("{}") // what is one client's, or one request's, tells others nothing
+	if q.Spec.IsolatedBy() == spec.IsolateNone {
+		taken = offered(member(m.Params, "notifications"), member(greeting, "capabilities"))
+	}
+	l.out.push(l.tagged("notifications/subscriptions/acknowledged",
+		withMember(json.RawMessage("{}"), "notifications", taken)))
+	if err := e.addListener(l, q.Spec.MCP.MaxSessions); err != nil {
+		return err
+	}
+	defer e.removeListener(l)
+	complete := withMember(json.RawMessage(`{"resultType":"complete"}`), "_meta", l.meta(nil))
+	defer context.AfterFunc(e.config.Life, func() { l.out.finish(response(l.id, complete, nil)) })()
+	l.out.send(r.Context(), w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+	return nil
+}
+
+// offered are the notifications of a filter that a server with these capabilities sends.
+func offered(filter, capabilities json.RawMessage) json.RawMessage {
+	for name, offer := range map[string][2]string{
+		"toolsListChanged": {"tools", "listChanged"}, "promptsListChanged": {"prompts", "listChanged"},
+		"resourcesListChanged": {"resources", "listChanged"}, "resourceSubscriptions": {"resources", "subscribe"},
+	} {
+		if string(member(member(capabilities, offer[0]), offer[1])) != "true" {
+			filter = withMember(filter, name, nil)
+		}
+	}
+	if len(filter) == 0 {
+		filter = json.RawMessage("{}")
+	}
+	return filter
+}
+
+// addListener has the processes of the pool tell the listener, unless the pool has most listeners.
+func (e *Endpoint) addListener(l *listener, most int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, other := range e.listeners {
+		if other.pool == l.pool {
+			n++
+		}
+	}
+	if n >= most {
+		return api.Errorf(api.CodeUnavailable, "pool %s has %d streams of subscriptions/listen (mcp.max_sessions); end some",
+			l.pool, n).After(tick)
+	}
+	e.countsLocked(l.pool).Streams++
+	e.listeners[wire.Listener(l.number)] = l
+	for conn := range e.conns[l.pool] {
+		l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)
+	}
+	return nil
+}
+
+func (e *Endpoint) removeListener(l *listener) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counts[l.pool].Streams--
+	delete(e.listeners, wire.Listener(l.number))
+	for _, stop := range l.stops {
+		stop()
+	}
+}
+
+// Connect gets the connection to a process of a pool that serves the clients without sessions, all of them.
+func (e *Endpoint) Connect(pool string, conn *wire.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conns[pool] == nil {
+		e.conns[pool] = map[*wire.Conn]struct{}{}
+	}
+	e.conns[pool][conn] = struct{}{}
+	for _, l := range e.listeners {
+		if l.pool == pool {
+			l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)
+		}
+	}
+	wire.AfterDone(conn, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if delete(e.conns[pool], conn); len(e.conns[pool]) == 0 {
+			delete(e.conns, pool)
+		}
+		for _, l := range e.listeners {
+			delete(l.stops, conn)
+		}
+	})
+}
+
+// passHeard passes a notification on to the listener that it names, and reports whether it names one.
+func (e *Endpoint) passHeard(pool string, m wire.Incoming) bool {
+	if !bytes.Contains(m.Params, []byte(`"`+metaSubscription+`"`)) {
+		return false
+	}
+	e.mu.Lock()
+	l := e.listeners[string(member(member(m.Params, "_meta"), metaSubscription))]
+	e.mu.Unlock()
+	if l != nil && l.pool == pool && m.Method != "notifications/subscriptions/acknowledged" {
+		l.hear(l.tagged(m.Method, m.Params))
+	}
+	return true
+}
+
+// hear sends a notification a moment later. Equal ones of several processes are one meanwhile.
+func (l *listener) hear(notification []byte) {
+	text := string(notification)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, pending := l.pending[text]; pending {
+		return
+	}
+	l.pending[text] = struct{}{}
+	time.AfterFunc(mergeWithin, func() {
+		l.mu.Lock()
+		delete(l.pending, text)
+		l.mu.Unlock()
+		if !l.out.push(notification) {
+			l.out.finish(nil) // the client, which reads too slowly, must listen again
+		}
+	})
+}
+
+// tagged encodes a notification with the client's id of the subscription.
+func (l *listener) tagged(method string, params json.RawMessage) []byte {
+	return request(nil, method, withMember(params, "_meta", l.meta(member(params, "_meta"))))
+}
+
+// meta is the member _meta of what the listener gets.
+func (l *listener) meta(given json.RawMessage) json.RawMessage {
+	if given == nil {
+		given = json.RawMessage("{}")
+	}
+	return withMember(given, metaSubscription, l.id)
+}

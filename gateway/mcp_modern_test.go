@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// modernServer is an MCP server of 2026-07-28, with any argument a legacy one. Its tools tell its PID, wait until they
+// are cancelled, make progress with a log, fail, and change the list of tools. Without _meta the modern one exits.
+const modernServer = `
+import json, os, sys
+subscriptions, held = [], []
+prefix = "io.modelcontextprotocol/"
+def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    method, p, id = m["method"], m.get("params", {}), m.get("id")
+    if method == "initialize":
+        send(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"logging": {}, "tools": {}},
+            "serverInfo": {"name": "both", "version": "1"}})
+        continue
+    if method == "server/discover":
+        if len(sys.argv) > 1: send(id=id, error={"code": -32601, "message": "not here"}); continue
+        send(id=id, result={"resultType": "complete", "supportedVersions": ["2026-07-28", "2025-11-25"],
+            "capabilities": {"tools": {"listChanged": True}}})
+        continue
+    if "_meta" not in p and len(sys.argv) == 1: sys.exit(1)
+    if method == "subscriptions/listen": subscriptions.append(id)
+    if method == "notifications/cancelled":
+        held = [h for h in held if h != p["requestId"]]
+        subscriptions = [s for s in subscriptions if s != p["requestId"]]
+    if id is None or method == "subscriptions/listen": continue
+    tool = p.get("name")
+    if tool == "hold": held.append(id); continue
+    if tool == "steps":
+        send(method="notifications/message", params={"level": "info", "data": "a line"})
+        token = p["_meta"]["progressToken"]
+        for n in 1, 2: send(method="notifications/progress", params={"progressToken": token, "progress": n})
+    if tool == "change":
+        for s in subscriptions:
+            send(method="notifications/tools/list_changed", params={"_meta": {prefix + "subscriptionId": s}})
+    if tool == "none": send(id=id, error={"code": -32602, "message": "no such tool"}); continue
+    if method != "tools/call": send(id=id, error={"code": -32601, "message": "no such method"}); continue
+    send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions)})
+`
+
+func openModern(t *testing.T, workers int, mode string, options ...option) *env {
+	t.Parallel()
+	server := withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol = []string{"python3", "-c", modernServer}, spec.ProtocolJSONRPC
+		sp.MCP.Mode, sp.Pool.MaxInflight = mode, 16
+		if mode == spec.MCPRequest {
+			sp.Pool.MaxInflight = 1
+		}
+		require.NoError(t, sp.Validate())
+	})
+	return open(t, workers, append([]option{server}, options...)...)
+}
+
+// modernBody is a request of a client without a session, with the id 1.
+func modernBody(method, params string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"_meta":{"progressToken":"t",` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}` + params + `}}`
+}
+
+func modernHeaders(method, name string) []string {
+	return []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method, "Mcp-Name", name}
+}
+
+// tool calls a tool as a client without a session does, with further members of _meta.
+func (e *env) tool(name string, meta ...string) answer {
+	e.t.Helper()
+	body := modernBody("tools/call", `,"name":"`+name+`"`)
+	for _, m := range meta {
+		body = strings.Replace(body, `"_meta":{`, `"_meta":{`+m+`,`, 1)
+	}
+	return e.mcp("POST", body, modernHeaders("tools/call", name)...)
+}
+
+func TestWhatTheEndpointOfMCPRefusesToClientsWithoutSessions(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared)
+	call, headers := modernBody("tools/call", `,"name":"pid"`), modernHeaders("tools/call", "pid")
+	with := func(name, value string) []string { return append(append([]string{}, headers...), name, value) }
+	without := func(text string) string { return strings.Replace(call, text, `"x":`, 1) }
+	for name, c := range map[string]struct {
+		method, body string
+		headers      []string
+		status       int
+		holds        string
+	}{
+		"a call": {"POST", call, headers, 200, `"id":1,"result":{"resultType": "complete"`},
+		"no version": {"POST", without(`"io.modelcontextprotocol/protocolVersion":`), headers, 400,
+			`"id":1,"error":{"code":-32602`},
+		"no capabilities": {"POST", without(`"io.modelcontextprotocol/clientCapabilities":`), headers, 400, "-32602"},
+		"no header":       {"POST", call, headers[2:], 400, "-32020"},
+		"another version": {"POST", call, with("Mcp-Protocol-Version", "2027-01-01"), 400, "-32020"},
+		"an unknown version": {"POST", strings.Replace(call, "2026-07-28", "2027-01-01", 1),
+			with("Mcp-Protocol-Version", "2027-01-01"), 400, `"supported":["2026-07-28"]`},
+		"another method":   {"POST", call, with("Mcp-Method", "tools/list"), 400, "-32020"},
+		"another name":     {"POST", call, with("Mcp-Name", "hold"), 400, "-32020"},
+		"no name":          {"POST", call, headers[:4], 400, "-32020"},
+		"a name in base64": {"POST", call, with("Mcp-Name", "=?base64?cGlk?="), 200, "result"},
+		"no base64":        {"POST", call, with("Mcp-Name", "=?base64?%?="), 400, "-32020"},
+		"an old method":    {"POST", modernBody("ping", ""), modernHeaders("ping", ""), 404, "-32601"},
+		"an unknown method": {"POST", modernBody("x/y", ""), modernHeaders("x/y", ""), 404,
+			`"id":1,"error":{"code":-32601`},
+		"an unknown tool": {"POST", modernBody("tools/call", `,"name":"none"`), modernHeaders("tools/call", "none"),
+			400, "-32602"},
+		"a notification": {"POST", strings.Replace(call, `"id":1,`, "", 1), headers, 202, ""},
+		"a response":     {"POST", `{"jsonrpc":"2.0","id":1,"result":{}}`, headers, 400, "-32600"},
+		"discover": {"POST", modernBody("server/discover", ""), modernHeaders("server/discover", ""), 200,
+			`"supportedVersions":["2026-07-28"]`},
+		"a session":  {"POST", call, with("Mcp-Session-Id", "none"), 200, "result"},
+		"a stream":   {"GET", "", headers[:2], 405, ""},
+		"an end":     {"DELETE", "", nil, 405, ""},
+		"initialize": {"POST", mcpInitialize, nil, 400, `"id":0,"error":{"code":-32022`},
+		"no session": {"POST", mcpTool("pid", "{}"), nil, 400, `mcp.era = \"legacy\"`},
+	} {
+		a := e.mcp(c.method, c.body, c.headers...)
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		require.Contains(t, string(a.body), c.holds, name)
+		require.Empty(t, a.header.Get("Mcp-Session-Id"), name)
+	}
+	require.Len(t, e.processes.List(), 1)
+	require.NoError(t, e.processes.List()[0].Conn().Err(), "each message had _meta")
+}
+
+// A client that leaves cancels its request.
+func TestARequestWithoutASessionHasItsNotificationsAndIsCancelled(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared)
+	steps := string(e.tool("steps").body)
+	require.Equal(t, 2, strings.Count(steps, `"progressToken":"t"`), steps)
+	require.NotContains(t, steps, "a line")
+	level := `"io.modelcontextprotocol/logLevel":"info"`
+	require.Contains(t, string(e.tool("steps", level).body), "a line")
+
+	ctx, leave := context.WithCancel(t.Context())
+	body := strings.Replace(modernBody("tools/call", `,"name":"hold"`), `"_meta":{`, `"_meta":{`+level+`,`, 1)
+	left := background(func() error { return e.stream(ctx, body, "tools/call", "hold", nil) })
+	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 1`) }, timeout, poll)
+	require.NotContains(t, string(e.tool("steps", level).body), "a line", "two requests have asked for it")
+	leave()
+	require.Error(t, await(t, left))
+	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 0`) }, timeout, poll)
+}
+
+// stream makes a request and calls line for each line of the answer, until that is over or ctx ends.
+func (e *env) stream(ctx context.Context, body, method, name string, line func(string)) error {
+	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/mcp/p", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for headers := modernHeaders(method, name); len(headers) > 0; headers = headers[2:] {
+		request.Header.Set(headers[0], headers[1])
+	}
+	response, err := e.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		line(lines.Text())
+	}
+	return lines.Err()
+}
+
+// A client listens to all processes of the pool, and to those that come later.
+func TestAClientOfMCPListens(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessions = 1 }))
+	body := modernBody("subscriptions/listen", `,"notifications":{"toolsListChanged":true,"promptsListChanged":true}`)
+	var mu sync.Mutex
+	var got strings.Builder
+	over := background(func() error {
+		return e.stream(t.Context(), body, "subscriptions/listen", "", func(line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			got.WriteString(line + "\n")
+		})
+	})
+	hears := func(n int, text string) {
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Count(got.String(), text) == n
+		}, timeout, poll, "%s", got.String())
+	}
+	hears(1, `"method":"notifications/subscriptions/acknowledged","params":{"_meta":{`+
+		`"io.modelcontextprotocol/subscriptionId":1},"notifications":{"toolsListChanged":true}}`)
+	a := e.mcp("POST", body, modernHeaders("subscriptions/listen", "")...)
+	require.Equal(t, 503, a.status, "mcp.max_sessions")
+	require.Equal(t, 1, e.gateway.Snapshot().MCP["p"].Streams)
+	changed := `"method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}`
+	e.tool("change")
+	hears(1, changed)
+	e.start(1, 1)
+	for _, p := range e.processes.List() {
+		require.Eventually(t, func() bool {
+			a, err := p.Conn().Call(t.Context(), modernCall("pid"))
+			return err == nil && strings.Contains(string(a.Payload), `"listen": 1`)
+		}, timeout, poll)
+		_, err := p.Conn().Call(t.Context(), modernCall("change"))
+		require.NoError(t, err)
+	}
+	hears(2, changed) // of two processes at once
+	require.NoError(t, e.gateway.Leave(t.Context()))
+	require.NoError(t, await(t, over))
+	hears(1, `"id":1,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"resultType":"complete"}`)
+}
+
+func modernCall(tool string) wire.Request {
+	return wire.Request{Method: "tools/call", Payload: []byte(`{"_meta":{},"name":"` + tool + `"}`)}
+}
+
+var pidOf = regexp.MustCompile(`"pid": ?(\d+)`)
+
+// In mode request no process serves two requests, in mode session not two at once.
+func TestTheProcessOfARequestOfMCP(t *testing.T) {
+	for _, mode := range []string{spec.MCPRequest, spec.MCPSession} {
+		t.Run(mode, func(t *testing.T) {
+			e := openModern(t, 2, mode)
+			seen := map[string]int{}
+			for range 4 {
+				a := e.tool("pid")
+				require.Equal(t, 200, a.status, "%s", a.body)
+				seen[pidOf.FindStringSubmatch(string(a.body))[1]]++
+			}
+			require.Equal(t, mode == spec.MCPRequest, len(seen) == 4, "%v", seen)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			left := background(func() error {
+				return e.stream(ctx, modernBody("tools/call", `,"name":"hold"`), "tools/call", "hold", nil)
+			})
+			require.Eventually(t, func() bool {
+				for _, p := range e.processes.List() {
+					if p.Conn() != nil && p.Conn().InFlight() == 1 {
+						return true
+					}
+				}
+				return false
+			}, timeout, poll)
+			for range 2 {
+				require.Contains(t, string(e.tool("pid").body), `"held": 0`)
+			}
+			leave()
+			require.Error(t, await(t, left))
+		})
+	}
+}
+
+// A client with a session has no process in mode request; each of its requests does.
+func TestTheProcessesOfASessionOfModeRequest(t *testing.T) {
+	e := openModern(t, 2, spec.MCPRequest, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command = append(sp.Pool.Command, "legacy")
+	}))
+	a := e.mcp("POST", mcpInitialize)
+	require.Contains(t, string(a.body), `"protocolVersion":"2025-06-18"`)
+	require.NotContains(t, string(a.body), "logging")
+	session := e.initialize()
+	var clients sync.WaitGroup
+	var pids sync.Map
+	for range 8 {
+		clients.Go(func() {
+			a := e.mcp("POST", mcpTool("pid", "{}"), session...)
+			pid := pidOf.FindStringSubmatch(string(a.body))
+			if assert.NotNil(t, pid, "%s", a.body) {
+				_, seen := pids.LoadOrStore(pid[1], true)
+				assert.False(t, seen, "one request for each process")
+			}
+		})
+	}
+	clients.Wait()
+	a = e.mcp("POST", modernBody("tools/call", `,"name":"pid"`), modernHeaders("tools/call", "pid")...)
+	require.Equal(t, 400, a.status)
+	require.Contains(t, string(a.body), `"supported":["2024-11-05"`)
+}

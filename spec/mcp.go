@@ -1,0 +1,59 @@
+package spec
+
+// Values of mcp.mode: how an MCP server serves the clients of /mcp/{pool}.
+const (
+	MCPNone    = "none"    // not at all
+	MCPShared  = "shared"  // a process serves requests of all clients
+	MCPSession = "session" // each client has a process of its own
+	MCPRequest = "request" // each request has one
+)
+
+// Values of mcp.era: which revisions of MCP the server speaks.
+const (
+	EraAuto   = "auto"   // what a process answers that is started for the question
+	EraLegacy = "legacy" // those with initialize, to 2025-11-25
+	EraModern = "modern" // those without sessions, from 2026-07-28
+)
+
+// Values of mcp.after_crash: what the client of a crashed process notices once it has another one.
+const (
+	CrashTell   = "tell"   // its next tool call fails, saying so
+	CrashSilent = "silent" // nothing
+	CrashEnd    = "end"    // its session has ended
+)
+
+// MCP configures the clients of an MCP server, at /mcp/{pool} of a gateway.
+type MCP struct {
+	// Mode is one of the MCP values.
+	Mode string `json:"mode" toml:"mode"`
+	// Era is one of the Era values.
+	Era string `json:"era" toml:"era"`
+	// MaxSessions bounds the clients of the pool on one host.
+	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
+	// Idle is how long a session without requests and streams keeps its process.
+	Idle Duration `json:"idle" toml:"idle"`
+	// Park is how long a session without a process is remembered in the session store. 0: it ends with Idle, and with its
+	// agent.
+	Park Duration `json:"park" toml:"park"`
+	// AfterCrash is one of the Crash values.
+	AfterCrash string `json:"after_crash" toml:"after_crash"`
+	// SSEAfter is how long a request may take before its answer becomes a stream of events, and KeepAlive is the interval
+	// of comments in streams.
+	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
+	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
+	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
+	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
+	Env map[string]string `json:"env" toml:"env"`
+}
+
+// On reports whether the pool's programs are MCP servers.
+func (m MCP) On() bool { return m.Mode != MCPNone && m.Mode != "" }
+
+// MCPEra is mcp.era. A server that starts with something of its client cannot be asked: it speaks the legacy revisions
+// unless the spec says otherwise.
+func (s *Spec) MCPEra() string {
+	if s.MCP.Era == EraAuto && s.StartsForKey() {
+		return EraLegacy
+	}
+	return s.MCP.Era
+}
