@@ -269,6 +269,14 @@ func TestTheRecordsOfMCPInTheSessionStore(t *testing.T) {
 	bound, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
 	require.Len(t, bound, 2)
 	require.NotEqual(t, workerIn(bound[0]), workerIn(bound[1]))
+
+	slow := slowToDelete{store, make(chan struct{})}
+	defer close(slow.deletes)
+	e, _ = openMCP(t, 1, spec.MCPShared, withConfig(func(c *Config) { c.Sessions = fakeSessions{slow} }))
+	ended := e.initialize()
+	require.Equal(t, 204, e.mcp("DELETE", "", ended...).status)
+	a := e.mcp("POST", mcpTool("echo", `{"message":"x"}`), ended...)
+	require.Equal(t, 404, a.status, "its record is still there, but it has ended: %s", a.body)
 }
 
 // workerIn is the worker in the data of an event.

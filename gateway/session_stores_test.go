@@ -213,3 +213,14 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 	require.Equal(t, []any{"p", api.SessionCopyRequest{From: "embedded", To: "redis://elsewhere", Replace: true},
 		api.SessionCopyStep{Step: api.CopyStepBack, Force: true}}, c.asked)
 }
+
+// slowToDelete is a store that deletes nothing before deletes is closed.
+type slowToDelete struct {
+	sessions.Store
+	deletes chan struct{}
+}
+
+func (s slowToDelete) Delete(ctx context.Context, id string) error {
+	<-s.deletes
+	return s.Store.Delete(ctx, id)
+}

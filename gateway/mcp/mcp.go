@@ -61,6 +61,7 @@ type Endpoint struct {
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[string]*session
+	ending    map[string]struct{}                // ids of sessions that have just ended, and may have a record
 	counts    map[string]*Counts                 // by pool
 	parked    map[string][]string                // ids of idle sessions that have a record, by pool
 	processes map[process]*session               // mode session
@@ -79,8 +80,8 @@ type process struct {
 
 // New returns an Endpoint, which must be closed.
 func New(config Config) *Endpoint {
-	e := &Endpoint{config: config, sessions: map[string]*session{}, counts: map[string]*Counts{},
-		parked:    map[string][]string{},
+	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
+		counts: map[string]*Counts{}, parked: map[string][]string{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
 		logged: map[process][]*flight{}, listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())

@@ -94,6 +94,9 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	if known := e.sessions[s.id]; known != nil {
 		return known, nil
 	}
+	if _, ending := e.ending[s.id]; ending {
+		return nil, errUnknown
+	}
 	c := e.countsLocked(s.pool)
 	if n := c.Sessions; n >= s.mcp.MaxSessions {
 		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
@@ -115,12 +118,23 @@ func (e *Endpoint) countsLocked(pool string) *Counts {
 
 // endSession ends a session, and its process with it.
 func (e *Endpoint) endSession(s *session, reason string) {
+	saved := s.isSaved()
+	if saved { // so that no request restores it
+		e.mu.Lock()
+		e.ending[s.id] = struct{}{}
+		e.mu.Unlock()
+	}
 	e.drop(s, reason)
-	if s.isSaved() {
+	if saved {
 		e.run(func() {
 			s.saving.Lock() // after a save that has begun
 			defer s.saving.Unlock()
 			e.forget(s.pool, s.id)
+			time.AfterFunc(storeTimeout, func() { // a request may still have read it
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				delete(e.ending, s.id)
+			})
 		})
 	}
 }
