@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"flag"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -79,7 +80,9 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 			t.Logf("%s: %d events %v", id, n, by)
 			written += n
 			var began, ended, served []time.Time // served is since when a process was ready; zero if it never was
+			steps := ""
 			for _, step := range env.history(p.pool, slot) {
+				steps += fmt.Sprintf("\n%s %s %.100q", step.Timestamp.Format("15:04:05.000"), step.Event, step.Reason)
 				switch step.Event {
 				case lifecycle.Start, lifecycle.Release:
 					began, served = append(began, step.Timestamp), append(served, time.Time{})
@@ -98,7 +101,7 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 				if up := served[i-1]; i > 1 && !up.IsZero() && ended[i-1].Sub(up) > shortLife {
 					wait = min(wait, defaultBackoff(2))
 				}
-				require.GreaterOrEqual(t, began[i].Sub(ended[i-1]), wait*9/10, "%s before start %d", id, i+1)
+				require.GreaterOrEqual(t, began[i].Sub(ended[i-1]), wait*9/10, "%s before start %d%s", id, i+1, steps)
 			}
 			behindBreaker = append(behindBreaker, began[len(began)-1])
 		}
