@@ -120,7 +120,7 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 	}
 	f := c.Flags()
 	f.StringSliceVar(&flags.only, "only", nil, "import these servers only")
-	modes := []string{spec.MCPSession, spec.MCPShared}
+	modes := []string{spec.MCPSession, spec.MCPShared, spec.MCPRequest}
 	f.Var(choice[string]{&flags.mode, modes}, "mode", "mcp.mode of the pools")
 	completeFlag(c, "mode", modes...)
 	f.StringVar(&flags.workspace, "workspace", "",

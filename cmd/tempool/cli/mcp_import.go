@@ -159,7 +159,10 @@ var passed = []string{"HOME", "LOGNAME", "SHELL", "USER"}
 func (m *importer) pool(name string, server clientServer) (p importedPool, err error) {
 	s := spec.Default()
 	s.Pool.Name = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-_")
-	s.Pool.Protocol, s.Pool.MaxInflight, s.MCP.Mode = spec.ProtocolJSONRPC, 16, m.mode
+	s.Pool.Protocol, s.MCP.Mode = spec.ProtocolJSONRPC, m.mode
+	if m.mode != spec.MCPRequest { // which has one request at a process
+		s.Pool.MaxInflight = 16
+	}
 	s.Pool.EnvFrom = slices.Concat(passed, server.EnvVars)
 	if server.Command == "" {
 		return p, errors.New("has no command")

@@ -97,6 +97,17 @@ func TestPoolsAreMadeOfTheConfigurationsOfClients(t *testing.T) {
 	require.Contains(t, r.err, "exists; remove it, or name another folder with --dir")
 }
 
+func TestServersAreImportedInEachMode(t *testing.T) {
+	for _, mode := range []string{spec.MCPSession, spec.MCPShared, spec.MCPRequest} {
+		dir := t.TempDir()
+		succeed(t, newFakeControlPlane(), "mcp", "import",
+			writeConfig(t, "x.json", `{"mcpServers": {"a": {"command": "x"}}}`), "--dir", dir, "--mode", mode)
+		s, err := spec.Load(filepath.Join(dir, "a.toml"))
+		require.NoError(t, err)
+		require.Equal(t, mode, s.MCP.Mode)
+	}
+}
+
 func TestWhatCannotBeImportedIsRefused(t *testing.T) {
 	for _, c := range [][2]string{
 		{"{\n  \"mcpServers\": {\n    oops}}", "x.json:3:5: invalid character 'o'"},
