@@ -25,16 +25,12 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	h.Exhausted = func() { exhausted++; restore() }
 	r := request("sleep", "1000")
 	r.Spec = first.Spec()
-	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
-	_, err := executeStart(h, earlier, r)
+	_, err := executeStart(h, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeNoWorkers), failure.Type())
 	require.True(t, failure.NonRetryable(), "the worker looks for a host with resources")
 	require.Contains(t, failure.Message(), "host h cannot start the process")
 	require.Contains(t, failure.Message(), "this host is out of resources for another process")
-	var details api.FailedAttempts
-	require.NoError(t, failure.Details(&details))
-	require.Equal(t, earlier, details.Attempts)
 	require.Equal(t, 1, exhausted)
 }

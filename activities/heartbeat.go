@@ -54,20 +54,20 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, in
 	return err
 }
 
-// startHeartbeat sends heartbeats with these details until stop is called, as many as the activity's time-out needs.
+// startHeartbeat sends heartbeats until stop is called, as many as the activity's time-out needs.
 // The first one is not sent at once: Temporal counts from the start of the activity, and most end before. ctx, the
 // activity's, is cancelled when Temporal answers that nobody waits for the activity. The SDK's own heartbeats also
 // cancel it when Temporal does not answer for a few seconds, which must not end a process that starts.
-func startHeartbeat(ctx context.Context, client HeartbeatClient, details ...any) (stop func()) {
+func startHeartbeat(ctx context.Context, client HeartbeatClient) (stop func()) {
 	info := activity.GetInfo(ctx)
 	interval := max(info.HeartbeatTimeout/heartbeatsPerTimeout, leastHeartbeatInterval)
 	return repeat(ctx, interval, func(sending context.Context) (again bool) {
-		err := sendHeartbeat(sending, client, info.TaskToken, interval, details...)
+		err := sendHeartbeat(sending, client, info.TaskToken, interval)
 		switch {
 		case sending.Err() != nil:
 			return false
 		case errors.Is(err, errCancelRequested), errors.Is(err, errActivityEnded):
-			activity.RecordHeartbeat(ctx, details...) // gets the same answer, with which the SDK cancels ctx
+			activity.RecordHeartbeat(ctx) // gets the same answer, with which the SDK cancels ctx
 			return false
 		case err != nil:
 			activity.GetLogger(ctx).Warn("heartbeat failed; the activity continues", "error", err)

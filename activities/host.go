@@ -130,7 +130,6 @@ type Decision string
 
 // The decisions.
 const (
-	TryAgain       Decision = "try_again"       // a start failed; Temporal retries it after a delay
 	ResetWorker    Decision = "reset"           // a lease expired; the worker discards what its holder left
 	ApplyShare     Decision = "apply_share"     // the worker's share of the host's budget became its limits
 	CollectGarbage Decision = "collect_garbage" // memory pressure is medium or higher
@@ -140,5 +139,5 @@ const (
 
 // Decisions returns all decisions.
 func Decisions() []Decision {
-	return []Decision{TryAgain, ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
+	return []Decision{ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
 }

@@ -48,7 +48,7 @@ func (o *observedHost) start(change func(*api.StartRequest)) *process.Process {
 	r.Spec.Pool.Command = command
 	r.Spec.Health.Interval = spec.Duration(time.Hour)
 	change(&r)
-	_, err := executeStart(o.Host, nil, r)
+	_, err := executeStart(o.Host, r)
 	require.NoError(o.t, err)
 	p, known := o.Processes.Get("p/1", 3)
 	require.True(o.t, known)
@@ -128,7 +128,7 @@ func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 	require.Equal(t, api.WatchExited, o.next().Event, "no second finding came between")
 }
 
-func TestAHostAnnouncesAFirstAttemptOnly(t *testing.T) {
+func TestAHostAnnouncesAStart(t *testing.T) {
 	o := newObservedHost(t)
 	o.start(func(r *api.StartRequest) { r.Announce = &api.Announce{SpecVersion: 2, Starts: 4} })
 	starting, ready := <-o.announced, <-o.announced

@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
-	"github.com/tempool/tempool/spec"
 )
 
 // AwaitCapacity returns the name of this host, which keeps a placement slot for the start of the worker for some
@@ -31,73 +28,14 @@ func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacit
 	return api.AwaitCapacityResult{Host: h.ID}, nil
 }
 
-// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not
-// become ready, with api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host
-// has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal retries a failed start on
-// any host with capacity, after the delay of the recovery policy and under the next incarnation. The heartbeats carry
-// the failed attempts; the result, or the last failure, returns them as api.FailedAttempts.
-func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
-	attempt := int(activity.GetInfo(ctx).Attempt)
-	var earlier api.FailedAttempts
-	if activity.HasHeartbeatDetails(ctx) {
-		if err := activity.GetHeartbeatDetails(ctx, &earlier); err != nil {
-			h.Logger.Warn("cannot read the earlier attempts of a start", "worker", r.Worker, "error", err)
-		}
-	}
-	r.Incarnation += int64(attempt - 1)
-	r.Failures, r.ShortLived = r.Failures+attempt-1, r.ShortLived || attempt > 1
-	stopHeartbeat := startHeartbeat(ctx, h.Temporal, earlier)
-	began := time.Now()
-	result, err := h.attemptStart(ctx, r)
-	stopHeartbeat()
-	if err == nil {
-		result.Failed = earlier.Attempts
-		return result, nil
-	}
-	failure, ok := errors.AsType[*temporal.ApplicationError](err)
-	if !ok { // cancelled
-		return result, err
-	}
-	if failure.Type() == string(api.CodeSuperseded) {
-		var details api.SupersededDetails
-		_ = failure.Details(&details) // attemptStart made them
-		details.FailedAttempts = earlier
-		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, details)
-	}
-	// it says nothing about the program, and another host may have what this one lacks
-	if failure.Type() == string(api.CodeNoWorkers) {
-		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, earlier)
-	}
-	this := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(),
-		Reason: failure.Message()}
-	var delay time.Duration
-	retry := false
-	if attempt < r.MaxAttempts {
-		next := policy.Recovery(r.Spec.Recovery).Next(r.Failures+1, true, this.Reason, rand.Float64())
-		if retry = next.Action == policy.Restart; retry {
-			delay = max(next.Delay, minRetryDelay)
-			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
-			h.Observer.Decided(r.Worker, TryAgain)
-			h.Logger.Info("retrying start", "worker", r.Worker, "incarnation", r.Incarnation, "delay", next.Delay,
-				"reason", next.Reason)
-		}
-	}
-	failed := api.FailedAttempts{Attempts: append(slices.Clone(earlier.Attempts), this)}
-	activity.RecordHeartbeat(ctx, failed)
-	return result, temporal.NewApplicationErrorWithOptions(failure.Message(), failure.Type(),
-		temporal.ApplicationErrorOptions{
-			NonRetryable: !retry, NextRetryDelay: delay, Details: []any{failed},
-		})
-}
-
 // capacityRetry is the shortest delay before a worker is considered again for the capacity of any host.
 const capacityRetry = 2 * time.Second
 
-// minRetryDelay is the shortest delay that Temporal honours; it ignores 0.
-const minRetryDelay = time.Millisecond
-
-// attemptStart starts the incarnation of r once.
-func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
+// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not
+// become ready, with api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host
+// has had a higher incarnation of the worker. No failure is retried by Temporal: the worker's recovery policy decides.
+func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
+	defer startHeartbeat(ctx, h.Temporal)()
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
 	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
@@ -114,7 +52,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		}
 	}
 	epoch := h.Epoch()
-	h.announce(ctx, r, api.StartedProcess{State: lifecycle.Starting, Reason: "host " + h.ID + " starts the process"})
+	h.announce(r, api.StartedProcess{State: lifecycle.Starting, Reason: "host " + h.ID + " starts the process"})
 	began := time.Now()
 	traced := func(error) {}
 	if h.TraceStart != nil {
@@ -147,7 +85,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	info := p.Info()
 	result := api.StartResult{
-		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
+		Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
 		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(), Stable: !r.ShortLived,
 	}
 	measure := p.FirstSample
@@ -164,15 +102,14 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	result.Rules = r.Rules
 	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules,
 		Replaced: r.Replaced})
-	result.Announced = h.announce(ctx, r,
+	result.Announced = h.announce(r,
 		api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
 	return result, nil
 }
 
-// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later
-// attempts the worker reports itself: their failures count.
-func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) bool {
-	if r.Announce == nil || activity.GetInfo(ctx).Attempt > 1 {
+// announce reports a start to the pool, if the worker asked for it, and returns whether it did.
+func (h *Host) announce(r api.StartRequest, p api.StartedProcess) bool {
+	if r.Announce == nil {
 		return false
 	}
 	p.Incarnation, p.RunID, p.Announce = r.Incarnation, r.RunID, *r.Announce

@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -21,10 +19,9 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// runStart runs one attempt of Start after these failed ones.
-func runStart(t *testing.T, earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
+func runStart(t *testing.T, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
-	return runStartWith(t, func(*process.Process) {}, earlier, r)
+	return runStartWith(t, func(*process.Process) {}, r)
 }
 
 // runStartThatExits is runStart of a program that exits with code 3 between its being ready and its probation.
@@ -35,10 +32,10 @@ func runStartThatExits(t *testing.T, r api.StartRequest) (result api.StartResult
 	return runStartWith(t, func(p *process.Process) {
 		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		<-p.Done()
-	}, nil, r)
+	}, r)
 }
 
-func runStartWith(t *testing.T, started func(*process.Process), earlier []api.FailedAttempt,
+func runStartWith(t *testing.T, started func(*process.Process),
 	r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
@@ -48,18 +45,13 @@ func runStartWith(t *testing.T, started func(*process.Process), earlier []api.Fa
 		r.Spec = first.Spec()
 		r.Spec.Pool.Command = command
 	}
-	return executeStart(h, earlier, r)
+	return executeStart(h, r)
 }
 
-// executeStart runs one attempt of Start on the host after these failed ones.
-func executeStart(h *activities.Host, earlier []api.FailedAttempt,
-	r api.StartRequest) (result api.StartResult, err error) {
+func executeStart(h *activities.Host, r api.StartRequest) (result api.StartResult, err error) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
-	if earlier != nil {
-		env.SetHeartbeatDetails(api.FailedAttempts{Attempts: earlier})
-	}
 	value, err := env.ExecuteActivity(h.Start, r)
 	if err == nil {
 		err = value.Get(&result)
@@ -68,29 +60,17 @@ func executeStart(h *activities.Host, earlier []api.FailedAttempt,
 }
 
 func request(command ...string) api.StartRequest {
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 4, Failures: 2,
-		ShortLived: true}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Failures: 2, ShortLived: true}
 	r.Spec.Pool.Command = command
 	return r
 }
 
-func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
-	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
-	r := request("/there/is/no/such/program")
-	_, err := runStart(t, earlier, r)
+func TestTheWorkerDecidesAfterAFailedStart(t *testing.T) {
+	_, err := runStart(t, request("/there/is/no/such/program"))
+	requireType(t, err, api.CodeStartFailed)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(api.CodeStartFailed), failure.Type())
-	require.False(t, failure.NonRetryable())
-	require.InDelta(t, 300*time.Millisecond, failure.NextRetryDelay(), float64(31*time.Millisecond),
-		"after the third failure in a row")
-	var failed api.FailedAttempts
-	require.NoError(t, failure.Details(&failed))
-	require.Len(t, failed.Attempts, 2)
-	require.Equal(t, "the first", failed.Attempts[0].Reason)
-	require.EqualValues(t, 3, failed.Attempts[1].Incarnation)
-	require.Contains(t, failed.Attempts[1].Next, "(failure 3 of 10)")
-	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
+	require.True(t, failure.NonRetryable())
 }
 
 // failedStarts counts the starts that have failed.
@@ -109,43 +89,24 @@ func TestAStartThatBelongsToAnotherHostIsNoFailedStart(t *testing.T) {
 		h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(code, "not here") }
 		r := request("sleep", "1000")
 		r.Spec = first.Spec()
-		_, err := executeStart(h, nil, r)
+		_, err := executeStart(h, r)
 		require.ErrorContains(t, err, "not here")
 		require.Equal(t, counted, observer.n, "%s", code)
 	}
 }
 
 // A heartbeat costs Temporal two operations on its database.
-func TestAStartThatIsOverSoonSendsNoHeartbeatButItsFailure(t *testing.T) {
+func TestAStartThatIsOverSoonSendsNoHeartbeat(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(api.CodeStartFailed, "not here") }
+	h.Temporal = heartbeats(func(context.Context) error {
+		t.Error("a heartbeat")
+		return nil
+	})
 	r := request("sleep", "1000")
 	r.Spec = first.Spec()
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(h.Start)
-	var heartbeats []api.FailedAttempts
-	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
-		var failed api.FailedAttempts
-		require.NoError(t, details.Get(&failed))
-		heartbeats = append(heartbeats, failed)
-	})
-	_, err := env.ExecuteActivity(h.Start, r)
+	_, err := executeStart(h, r)
 	require.ErrorContains(t, err, "not here")
-	require.Len(t, heartbeats, 1)
-	require.Len(t, heartbeats[0].Attempts, 1)
-}
-
-func TestTheLastAttemptOfAStartIsNotRetried(t *testing.T) {
-	r := request("/there/is/no/such/program")
-	r.MaxAttempts = 1
-	_, err := runStart(t, nil, r)
-	requireType(t, err, api.CodeStartFailed)
-
-	r = request("/there/is/no/such/program")
-	r.Failures = 9
-	_, err = runStart(t, nil, r)
-	requireType(t, err, api.CodeStartFailed)
 }
 
 func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
@@ -156,13 +117,10 @@ func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
-	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
 	began := time.Now()
-	result, err := runStart(t, earlier, request("sleep", "1000"))
+	_, err := runStart(t, request("sleep", "1000"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
-	require.EqualValues(t, 3, result.Incarnation)
-	require.Equal(t, "the first", result.Failed[0].Reason)
 
 	r := request()
 	r.Failures, r.ShortLived = 1, false
@@ -180,10 +138,10 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 		assert.LessOrEqual(t, time.Until(deadline), time.Second, "the interval here: one that hangs must not delay the next")
 		return serviceerror.NewDeadlineExceeded("no answer")
 	})
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}}
 	r.Spec = first.Spec()
 	r.Spec.Health.Command = []string{"test", "-e", release}
-	result, err := executeStart(h, nil, r)
+	result, err := executeStart(h, r)
 	require.NoError(t, err)
 	require.Positive(t, result.PID)
 }
@@ -193,7 +151,7 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
 	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	release := filepath.Join(t.TempDir(), "release")
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1,
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3},
 		Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
 	r.Spec = first.Spec()
 	// The large process has lost its parent.
@@ -201,7 +159,7 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); ` +
 			`until [ -e "$0" ]; do sleep 0.01; done; exec sleep 1000`, release}
 	r.Spec.Health.Command = []string{"test", "-e", release}
-	result, err := executeStart(h, nil, r)
+	result, err := executeStart(h, r)
 	require.NoError(t, err)
 	require.Greater(t, result.Sample.MemoryBytes, int64(40e6))
 	require.Zero(t, result.Rules.MaxMemoryBytes)
@@ -218,12 +176,12 @@ func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
 		both.Wait()
 		return nil
 	}
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 1}
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}}
 	r.Spec = first.Spec()
 	var starting sync.WaitGroup
 	for range 2 {
 		starting.Go(func() {
-			_, err := executeStart(h, nil, r)
+			_, err := executeStart(h, r)
 			assert.NoError(t, err)
 		})
 	}

@@ -26,12 +26,10 @@ type StartRequest struct {
 	// KeepIncarnations lists older incarnations that stay beside this one; the host first kills every other one of the
 	// worker.
 	KeepIncarnations []int64 `json:"keep_incarnations,omitempty"`
-	// MaxAttempts bounds the attempts, each under the next incarnation and after the recovery policy's delay; 0 is one.
-	// Failures counts the failures in a row before the first attempt; ShortLived says that the newest of them came soon
-	// after a start.
-	MaxAttempts int  `json:"max_attempts,omitempty"`
-	Failures    int  `json:"failures,omitempty"`
-	ShortLived  bool `json:"short_lived,omitempty"`
+	// Failures counts the failures in a row before this start; ShortLived says that the newest of them came soon after
+	// its start.
+	Failures   int  `json:"failures,omitempty"`
+	ShortLived bool `json:"short_lived,omitempty"`
 	// RunID is the first run of the worker's workflow; see ProcessEvents.
 	RunID string `json:"run_id,omitempty"`
 	// Rules are those of the process once it is ready, and Replaced feeds the host's metrics; a Watch changes them.
@@ -49,22 +47,6 @@ type Announce struct {
 	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
-// FailedAttempt is one failed attempt of a start.
-type FailedAttempt struct {
-	Incarnation int64     `json:"incarnation"`
-	Began       time.Time `json:"began"`
-	Ended       time.Time `json:"ended"`
-	Reason      string    `json:"reason"`
-	// Wait and Next are the recovery policy's decision on the next attempt; empty if the worker decides.
-	Wait spec.Duration `json:"wait,omitempty"`
-	Next string        `json:"next,omitempty"`
-}
-
-// FailedAttempts is the detail of a failed start and of a start's heartbeats: all failed attempts so far, oldest first.
-type FailedAttempts struct {
-	Attempts []FailedAttempt `json:"attempts,omitempty"`
-}
-
 // StartResult is a process that has finished its handshake and warm-up.
 type StartResult struct {
 	Host      string    `json:"host"`
@@ -80,9 +62,6 @@ type StartResult struct {
 	Announced bool `json:"announced,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
-	// Incarnation is the one that became ready; Failed are the attempts before it.
-	Incarnation int64           `json:"incarnation,omitempty"`
-	Failed      []FailedAttempt `json:"failed,omitempty"`
 	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at
 	// once.
 	Stable bool `json:"stable,omitempty"`
@@ -109,7 +88,6 @@ func ProcessText(pid int) string {
 // incarnation on that host.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
-	FailedAttempts
 }
 
 // WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the

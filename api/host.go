@@ -52,7 +52,7 @@ type JoinRequest struct {
 	Instance string `json:"instance"`
 	// StateID is the id of the agent's state folder, whose lock the agent holds: agents on one folder follow each
 	// other.
-	StateID string `json:"lineage"`
+	StateID string `json:"state_id"`
 	// Epoch is the newest one that this instance had; 0 before its first. Last is the newest that an agent on this state
 	// folder had, which the workflow does not know if it was ended from outside; 0 is not known.
 	Epoch    int64    `json:"epoch,omitempty"`
@@ -219,7 +219,7 @@ type EndEpochRequest struct {
 	// Kept are processes that keep running. Their workers are notified of NextAgent; without one they are not notified
 	// yet.
 	Kept      []Process  `json:"kept,omitempty"`
-	NextAgent *NextAgent `json:"heir,omitempty"`
+	NextAgent *NextAgent `json:"next_agent,omitempty"`
 }
 
 // NextAgent is the agent that has taken over processes of an ended epoch.
@@ -245,7 +245,7 @@ type EpochEnded struct {
 	Usage       *Usage `json:"usage,omitempty"`
 	// Kept are the worker's incarnations that NextAgent has taken over.
 	Kept      []int64    `json:"kept,omitempty"`
-	NextAgent *NextAgent `json:"heir,omitempty"`
+	NextAgent *NextAgent `json:"next_agent,omitempty"`
 }
 
 // HostStatus answers the query status of a host's workflow.

@@ -61,27 +61,9 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 		Reason: fmt.Sprintf("Restarting in %s (%s): %s", shown(delay), count, cause)}
 }
 
-// MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least
-// 1, at most MaxStartAttempts. failuresInARow is the number of consecutive failures before the first attempt.
-func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
-	if r.Restart == spec.RestartNever {
-		return 1
-	}
-	for n := 1; n < MaxStartAttempts; n++ {
-		failed := failuresInARow + n
-		if r.MaxConsecutiveFailures > 0 && failed >= r.MaxConsecutiveFailures || failed > 1 && r.backoff(failed, 1) > most {
-			return n
-		}
-	}
-	return MaxStartAttempts
-}
-
-// MaxStartAttempts is the maximum number of attempts of one start.
-const MaxStartAttempts = 8
-
 // Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a
-// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. Temporal retries a start that
-// fails, which costs a fraction of the history that a crash of a started worker does.
+// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. A start
+// that fails costs a fraction of the history that a crash of a started worker does.
 func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	if n < 1 || !shortLived {
 		return 0

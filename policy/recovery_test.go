@@ -103,20 +103,6 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 	require.Equal(t, 1, at0.CountFailure(3, 1))
 }
 
-func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
-	for _, c := range []struct {
-		failures, tries int
-	}{{0, 6}, {1, 5}, {2, 4}, {4, 2}, {5, 1}, {8, 1}, {9, 1}, {20, 1}} {
-		require.Equal(t, c.tries, recovery.MaxAttempts(c.failures, 5*time.Second), "after %d failures", c.failures)
-	}
-	short := recovery
-	short.MaxConsecutiveFailures = 3
-	require.Equal(t, 3, short.MaxAttempts(0, 5*time.Second), "the third failure is the last")
-	endless := recovery
-	endless.MaxConsecutiveFailures, endless.BackoffMax = 0, spec.Duration(time.Second)
-	require.Equal(t, policy.MaxStartAttempts, endless.MaxAttempts(1000, 5*time.Second))
-}
-
 func TestALongerLifeCostsNoMoreThanTheFirstBackoff(t *testing.T) {
 	for n, want := range map[int]time.Duration{1: 0, 2: 100 * time.Millisecond, 3: 100 * time.Millisecond,
 		9: 100 * time.Millisecond} {
@@ -156,9 +142,6 @@ func TestWhatFollowsAnEndDependsOnTheMode(t *testing.T) {
 			require.Contains(t, d.Reason, "recovery.restart")
 		}
 	}
-	never := recovery
-	never.Restart = spec.RestartNever
-	require.Equal(t, 1, never.MaxAttempts(0, time.Hour), "a start is not attempted again either")
 }
 
 func TestOnlyLivesOfLessThanASecondHaveAProbation(t *testing.T) {

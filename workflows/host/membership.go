@@ -10,7 +10,7 @@ import (
 type membership struct {
 	api.HostStatus
 	// StateID is the id of the state folder of the agent that holds the id, or held it last.
-	StateID string `json:"lineage,omitempty"`
+	StateID string `json:"state_id,omitempty"`
 	// SuspectUntil is when a suspect host is lost, and when one that keeps processes gives them up.
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
 	// Last is the usage that a suspect agent, or one that left with processes kept, had last reported of its processes.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/worker"
 )
 
 // A pool continues as new when it waits for nothing whose result the end of the run would lose. A run that is overdue
@@ -35,7 +36,7 @@ func (p *pool) carry() Run {
 	for i := range p.Roster {
 		if s := &p.Roster[i]; s.isStarting() { // the next run starts it again; one that runs after all is asked to end
 			s.Started, s.Gone, s.Reason = false, true, "the pool continued as new before this worker had started"
-			s.Incarnation += unreportedIncarnations // of one that runs after all
+			s.Incarnation += worker.UnreportedIncarnations // of one that runs after all
 		}
 	}
 	for _, m := range p.Undelivered() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/loop"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
@@ -39,7 +38,7 @@ func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.
 	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
 	p.runUntil(11*time.Second, poolOf(1))
 	require.Len(t, p.started, 2)
-	require.EqualValues(t, 2+worker.UnreportedIncarnations+policy.MaxStartAttempts, p.started[1].Machine.Incarnation)
+	require.EqualValues(t, 2+worker.UnreportedIncarnations, p.started[1].Machine.Incarnation)
 }
 
 func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {

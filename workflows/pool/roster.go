@@ -6,13 +6,9 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/worker"
 )
-
-// unreportedIncarnations bounds how many incarnations a worker begins before the pool learns of them.
-const unreportedIncarnations = worker.UnreportedIncarnations + policy.MaxStartAttempts
 
 // slot is one line of the roster: what its worker last reported, and what the pool knows beyond that.
 type slot struct {
@@ -56,7 +52,7 @@ func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
 // did not report.
 func (s *slot) markLost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
-		s.Incarnation += unreportedIncarnations
+		s.Incarnation += worker.UnreportedIncarnations
 	}
 	s.Gone, s.Reason = true, display.Truncate(reason, maxReason)
 }

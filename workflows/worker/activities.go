@@ -25,8 +25,6 @@ const (
 	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that queue on a
 	// host heartbeat, and a thousand of them at once are a load for Temporal.
 	startHeartbeatEach = 30 * time.Millisecond
-	// lostAttemptDelay is the delay after an attempt whose host was lost.
-	lostAttemptDelay = time.Second
 )
 
 // retrySuspend is for hosts that are too busy to answer; one that is lost ends the process.
@@ -53,18 +51,14 @@ func (a activities) start(request api.StartRequest, summary string) loop.Activit
 	}
 }
 
-// startProcess starts the current incarnation. Temporal may attempt it several times; the activity sets each delay.
-func (a activities) startProcess(attempts int) {
+// startProcess starts the current incarnation.
+func (a activities) startProcess() {
 	request := a.startRequest(a.Machine.Incarnation, a.Spec)
-	request.MaxAttempts, request.Failures, request.ShortLived = attempts, a.Failures, a.ShortLived
+	request.Failures, request.ShortLived = a.Failures, a.ShortLived
 	request.Announce = a.reporter.announce()
 	a.starter.announcing = request.Announce != nil
 	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
-	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures+attempts-1, true)
-	if attempts > 1 {
-		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay,
-			BackoffCoefficient: 1}
-	}
+	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures, a.ShortLived)
 	a.tasks.start.Start(a.Loop, activity)
 }
 

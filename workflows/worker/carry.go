@@ -67,7 +67,6 @@ func (w *worker) carry() *Run {
 // giveUpStart ends a start whose result no run will get. The host notices by the start's heartbeats, and ends the
 // process.
 func (w *worker) giveUpStart() {
-	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation+int64(max(1, w.starter.attempts))-1)
 	if w.Machine.State == lifecycle.Starting {
 		const reason = "start abandoned: the workflow had to continue as new, and the start took too long"
 		w.endIncarnation("", IntentReplace, reason)

@@ -70,7 +70,6 @@ func (w *worker) stop() bool {
 		return false
 	}
 	if r := w.tasks.start.Take(); r != nil {
-		w.starter.replayAttempts(r)
 		if r.Err != nil {
 			w.processExited(&lifecycle.Exit{Interrupted: true}, "start cancelled")
 			return true

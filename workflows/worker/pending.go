@@ -36,7 +36,7 @@ func (s *starter) awaitStart() bool {
 	}
 	if s.tasks.wait.Take() || !s.Now().Before(s.Wait.Until) {
 		s.tasks.wait.Cancel()
-		s.beginIncarnation(backoffOver)
+		s.beginIncarnation("backoff over")
 		return true
 	}
 	if !s.tasks.wait.Running() {

@@ -37,8 +37,11 @@ func (r reporter) report() {
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == r.Reported || r.isFlapping(current) || r.starter.announcing && current.State == lifecycle.Starting &&
-		!r.Reported.State.InService() {
+	if current == r.Reported || r.isFlapping(current) {
+		return
+	}
+	if r.starter.announcing && current.State == lifecycle.Starting && !r.Reported.State.InService() {
+		r.Reported = current // by the host
 		return
 	}
 	if r.Searchable {
@@ -66,11 +69,13 @@ func (r reporter) announce() *api.Announce {
 const (
 	// UnreportedIncarnations bounds how many incarnations are not reported to the pool. A pool that loses a worker skips
 	// as many numbers.
-	UnreportedIncarnations = 8
+	UnreportedIncarnations = 16
 	// unreportedFailures bounds how many failed starts are not reported to the breaker of a pool with several workers.
 	unreportedFailures = 3
 	// maxFlappingStart is the longest duration of a start that is not reported: slower ones cost few events a second.
 	maxFlappingStart = 20 * time.Second
+	// maxFlappingWait is the longest backoff that is not reported.
+	maxFlappingWait = 10 * time.Second
 )
 
 // isFlapping reports whether the newest change is one of those. The end of a process that the pool knows to serve never
@@ -86,7 +91,7 @@ func (r reporter) isFlapping(current reported) bool {
 	case lifecycle.Starting:
 	case lifecycle.Pending:
 		if r.Wait.Pool && r.StartsPaused == "" || r.Reported.State == lifecycle.Starting &&
-			r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
+			r.Wait.Until.Sub(r.Now()) > maxFlappingWait {
 			return false
 		}
 	default:

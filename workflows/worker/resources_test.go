@@ -19,8 +19,7 @@ func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 		"device"
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation <= 20 {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil,
-				api.FailedAttempts{Attempts: []api.FailedAttempt{}})
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil)
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}

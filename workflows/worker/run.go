@@ -86,7 +86,7 @@ type StartState struct {
 	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without
 	// asking, until the worker is ready or gives up.
 	TrialPause time.Duration `json:"trial_pause,omitempty"`
-	// HighestIncarnation is the highest incarnation number in use, when a successor or a lost attempt has used numbers.
+	// HighestIncarnation is the highest incarnation number in use, when a successor has used numbers.
 	HighestIncarnation int64 `json:"highest_incarnation,omitempty"`
 	Failures           int   `json:"failures,omitempty"`    // consecutive ends that nobody requested
 	ShortLived         bool  `json:"short_lived,omitempty"` // the newest failure came soon after its start

@@ -16,7 +16,6 @@ import (
 // starter starts incarnations.
 type starter struct {
 	*worker
-	attempts int // that the current start may make
 	// announcing says that the host reports the current start to the pool, and announced that it has reported the process
 	// as ready.
 	announcing, announced bool
@@ -60,7 +59,7 @@ func (s *starter) beginIncarnation(reason string) {
 	s.monitor.dropEvents()
 }
 
-// skipUsedNumbers passes over the incarnation numbers of successors that never took over and of lost attempts.
+// skipUsedNumbers passes over the incarnation numbers of successors that never took over.
 func (s *starter) skipUsedNumbers() {
 	s.Machine.Incarnation = max(s.Machine.Incarnation, s.HighestIncarnation)
 }
@@ -78,14 +77,12 @@ func (s *starter) start() bool {
 	if r := s.tasks.start.Take(); r != nil {
 		s.announced = r.Err == nil && r.Value.Announced
 		s.announcing = false
-		s.replayAttempts(r)
 		s.countStart(r.Err)
 		s.startEnded(r)
 		return true
 	}
 	if !s.tasks.start.Running() {
-		s.attempts = s.maxAttempts()
-		s.activities.startProcess(s.attempts)
+		s.activities.startProcess()
 	}
 	return false
 }
@@ -168,13 +165,4 @@ func (s *starter) setProcess(r api.StartResult) {
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.measured(r.Sample, nil, nil)
-}
-
-// maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the
-// pool's breaker, makes one.
-func (s *starter) maxAttempts() int {
-	if s.TrialPause > 0 || s.needsPermit() {
-		return 1
-	}
-	return policy.Recovery(s.Spec.Recovery).MaxAttempts(s.Failures, maxServerBackoff)
 }

@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestEachFailedStartIsInTheHistory(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			var asked []string
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				asked = append(asked, fmt.Sprintf("#%d after %d failures", r.Incarnation, r.Failures))
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+					string(api.CodeStartFailed), nil)
+			}
+			s.At(time.Hour, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Failed, st.State)
+				require.EqualValues(t, 10, st.Incarnation)
+				require.Contains(t, st.Reason, "Gave up after 10 failures")
+				require.Equal(t, map[string]int64{"start_failed": 9}, s.metrics().RestartsByReason)
+				failed := 0
+				for _, step := range s.history() {
+					if step.Event == lifecycle.StartFailed {
+						failed++
+						require.EqualValues(t, failed, step.Incarnation)
+						require.Contains(t, step.Reason, "the model file is missing")
+					}
+				}
+				require.Equal(t, 10, failed)
+			})
+			run := standalone()
+			run.ContinueEvery = every
+			s.runThrough(run)
+			require.Len(t, asked, 10)
+			require.Equal(t, "#1 after 0 failures", asked[0])
+			require.Equal(t, "#10 after 9 failures", asked[9])
+		})
+	}
+}
+
+func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			var began []time.Duration
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				began = append(began, s.env.Now().Sub(s.Begin))
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+					string(api.CodeStartFailed), nil)
+			}
+			s.At(10*time.Second, s.signal(api.SignalStartPermitted,
+				api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+			s.At(time.Hour, func() {
+				require.Equal(t, lifecycle.Failed, s.state().State)
+				s.signal(api.SignalEnd, api.Control{})()
+			})
+			run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
+			run.StartsPaused, run.ContinueEvery = "breaker open", every
+			s.run(run)
+			require.Len(t, began, 6)
+			for i := 1; i < len(began); i++ {
+				require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
+			}
+			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
+			var story []string
+			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+				e := m.(api.RosterEntry)
+				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
+			}
+			// The stage takes messages of one moment in any order.
+			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story,
+				"the last is its farewell")
+		})
+	}
+}
