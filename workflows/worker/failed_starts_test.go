@@ -84,3 +84,28 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 		})
 	}
 }
+
+// Not that of the spec that it replaces, which may allow ten failures.
+func TestTheRecoveryOfTheNextSpecEndsItsRotation(t *testing.T) {
+	s := newWorkerEnv(t)
+	tried := 0
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 {
+			tried++
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+				string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	run := standalone()
+	next := run.Spec
+	next.Recovery.MaxConsecutiveFailures = 1
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "spec 2", Spec: &next, SpecVersion: 2}))
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, 1, tried)
+		require.Nil(t, st.Rotation)
+		require.Contains(t, st.LastRotation.Failed, "the model file is missing")
+	})
+	s.runThrough(run)
+}

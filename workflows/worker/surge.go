@@ -125,7 +125,7 @@ func (s *surge) successorFailed(reason string) {
 	rotation := s.Rotation
 	rotation.Attempts++
 	rotation.Failed = reason
-	recovery := policy.Recovery(s.Spec.Recovery)
+	recovery := policy.Recovery(s.rotator.nextSpec().Recovery)
 	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
 		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s",
 			rotation.Attempts, reason))
