@@ -56,27 +56,29 @@ const (
 	askPatience = 500 * time.Millisecond
 )
 
-// askWorkers replaces the state of each worker that lives, which it last reported to its pool, by what it answers now:
-// a lease that nobody has used yet is known to nobody else. It asks up to maxAsked workers, and no longer than
-// askPatience.
+// askWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what it
+// answers now: a lease that nobody has used yet is known to nobody else. It asks up to maxAsked workers, and no longer
+// than askPatience.
 func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	var live []*api.Worker
+	var asked []*api.Worker
 	for _, view := range views {
 		for i := range view.Workers {
-			if w := &view.Workers[i]; w.State.Live() && !view.Ended && len(live) < maxAsked {
-				live = append(live, w)
+			// of a worker that fails again and again the pool knows less than the worker
+			w := &view.Workers[i]
+			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended && len(asked) < maxAsked {
+				asked = append(asked, w)
 			}
 		}
 	}
-	sleep.Each(len(live), asksAtOnce, func(i int) { // a worker that does not answer keeps the roster's state
-		name, slot, err := api.ParseWorkerName(live[i].Worker)
+	sleep.Each(len(asked), asksAtOnce, func(i int) { // a worker that does not answer keeps the roster's state
+		name, slot, err := api.ParseWorkerName(asked[i].Worker)
 		if err != nil {
 			return
 		}
 		if s, err := cp.Pool(name).State(ctx, slot); err == nil && !s.Ended {
-			live[i].WorkerState = s
+			asked[i].WorkerState = s
 		}
 	})
 	for i := range views {
