@@ -1,0 +1,351 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/cli"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// situation is a pool that an operator finds at night, and what every view must say of it.
+type situation struct {
+	program string // of sh; "" sleeps
+	size    int    // 0 is 1
+	set     func(s *spec.Spec)
+	act     func(env *testEnv, p *tempool.Pool) // once all its workers are ready
+
+	status policy.Status
+	state  lifecycle.State // of worker 0
+	cause  string          // in its reason, or if it is in service in the pool's summary or alerts
+	advice string          // among what to do
+}
+
+func once(s *spec.Spec) { s.Recovery.MaxConsecutiveFailures = 1 }
+
+// handshake makes a program that says nothing one that is never ready.
+func handshake(s *spec.Spec) { s.Pool.Protocol = spec.ProtocolFrames }
+
+// never is a start that hangs, apart from those of other pools.
+func never(s *spec.Spec) { s.Start.Timeout, s.Start.Concurrency = spec.Duration(time.Hour), 1 }
+
+func applies(change func(*spec.Spec)) func(*testEnv, *tempool.Pool) {
+	return func(env *testEnv, p *tempool.Pool) {
+		status, err := p.Status(env.t.Context())
+		require.NoError(env.t, err)
+		change(&status.Spec)
+		_, err = p.Apply(env.t.Context(), status.Spec)
+		require.NoError(env.t, err)
+	}
+}
+
+func both(changes ...func(*spec.Spec)) func(*spec.Spec) {
+	return func(s *spec.Spec) {
+		for _, change := range changes {
+			change(s)
+		}
+	}
+}
+
+func then(steps ...func(*testEnv, *tempool.Pool)) func(*testEnv, *tempool.Pool) {
+	return func(env *testEnv, p *tempool.Pool) {
+		for _, step := range steps {
+			step(env, p)
+		}
+	}
+}
+
+func longBackoff(s *spec.Spec) {
+	s.Recovery.BackoffInitial, s.Recovery.BackoffMax = spec.Duration(time.Hour), spec.Duration(time.Hour)
+}
+
+func restarts(when string) func(*spec.Spec) {
+	return func(s *spec.Spec) { s.Recovery.Restart = when }
+}
+
+func scales(size int) func(*testEnv, *tempool.Pool) {
+	return func(env *testEnv, p *tempool.Pool) {
+		_, err := p.Scale(env.t.Context(), size)
+		require.NoError(env.t, err)
+	}
+}
+
+func stops(env *testEnv, p *tempool.Pool) {
+	_, err := p.Stop(env.t.Context(), "the end")
+	require.NoError(env.t, err)
+}
+
+// runs makes the pool one of a Python program.
+func runs(script string) func(*spec.Spec) {
+	return func(s *spec.Spec) {
+		python := pythonSpec(s.Pool.Name, s.Pool.Size, script)
+		python.Pool.Env["NOTES"] = "/dev/null"
+		*s = python
+	}
+}
+
+func failsCalls(env *testEnv, p *tempool.Pool) {
+	for n := range 24 {
+		method, input := "add", any([]int{1, 2})
+		if n%4 == 0 {
+			method, input = "fail", []string{"by intention"}
+		}
+		err := p.Call(env.t.Context(), method, input, nil)
+		require.Equal(env.t, n%4 == 0, err != nil, "%v", err)
+	}
+}
+
+func workers(command string, further ...string) func(*testEnv, *tempool.Pool) {
+	return func(env *testEnv, p *tempool.Pool) {
+		env.ctl(cli.ExitOK, append([]string{"workers", command, p.Name() + "/0"}, further...)...)
+	}
+}
+
+func isKilled(env *testEnv, p *tempool.Pool) {
+	killProcess(env.t, env.waitLater(p, "it is ready", 0).Workers[0].PID)
+	env.waitLater(p, "the next process is ready", 1)
+}
+
+func leases(env *testEnv, p *tempool.Pool) {
+	env.checkout(p, tempool.CheckoutOptions{Holder: "batch", TTL: time.Hour, Wait: waitTimeout})
+}
+
+const ignoresTERM = `trap "" TERM; until [ -e "$0" ]; do sleep 0.1; done`
+
+const restartAdvice = "tempool workers restart"
+
+// listed is a pool in tempool pool list.
+type listed struct {
+	Pool        string
+	Ready, Size int
+}
+
+// views is what an operator sees of a pool.
+type views struct {
+	ps     api.PoolWorkers
+	list   listed
+	status policy.Report
+	page   string // of the dashboard
+}
+
+// views asks all views about these pools.
+func (env *testEnv) views(names []string) map[string]views {
+	all := map[string]views{}
+	for _, roster := range ctlJSON[[]api.PoolWorkers](env, "ps") {
+		all[roster.Pool] = views{ps: roster}
+	}
+	for _, l := range ctlJSON[[]listed](env, "pool", "list") {
+		v := all[l.Pool]
+		v.list = l
+		all[l.Pool] = v
+	}
+	for _, name := range names {
+		v := all[name]
+		v.status = ctlJSON[struct{ Report policy.Report }](env, "pool", "status", name).Report
+		answer, err := env.gatewayClient("night").Get("http://gateway/ui/pools/" + name)
+		require.NoError(env.t, err)
+		page, err := io.ReadAll(answer.Body)
+		require.NoError(env.t, errors.Join(err, answer.Body.Close()))
+		v.page = html.UnescapeString(string(page))
+		all[name] = v
+	}
+	return all
+}
+
+// disagreement is what one of the views says of a pool that it should not, or another does not; "" for nothing.
+func (s situation) disagreement(v views, d doctor, name string) string {
+	report := v.status
+	if report.Overview.Status != s.status {
+		return fmt.Sprintf("pool status: %s", report.Overview.Summary)
+	}
+	for _, other := range [][2]int{{v.ps.Ready, v.ps.Size}, {v.list.Ready, v.list.Size}} {
+		if other != [2]int{report.Overview.Ready, report.Overview.Size} {
+			return fmt.Sprintf("ps or pool list: %v, pool status: %s", other, report.Overview.Summary)
+		}
+	}
+	said := report.Overview.Summary
+	for _, alert := range report.Alerts {
+		said += "\n" + alert.Text
+		if !strings.HasPrefix(alert.Runbook, "https://") || strings.HasSuffix(alert.Runbook, "#") {
+			return "no runbook: " + alert.Text
+		}
+	}
+	for i, w := range report.Health {
+		if len(v.ps.Workers) != len(report.Health) || v.ps.Workers[i].State != w.State {
+			return fmt.Sprintf("ps: %+v, pool status: %+v", v.ps.Workers, report.Health)
+		}
+		if !strings.Contains(v.page, string(w.State)) {
+			return "the dashboard does not say " + string(w.State)
+		}
+		if i == 0 && s.state != "" && w.State != s.state {
+			return fmt.Sprintf("worker 0 is %s: %s", w.State, w.Reason)
+		}
+		if i == 0 && !w.State.InService() {
+			said += "\n" + w.Reason
+			if shown, cut := strings.CutSuffix(v.ps.Workers[i].Reason, "…"); !strings.HasPrefix(w.Reason, shown) ||
+				!cut && shown != w.Reason {
+				return fmt.Sprintf("ps: %s, pool status: %s", v.ps.Workers[i].Reason, w.Reason)
+			}
+		}
+	}
+	if !strings.Contains(said, s.cause) {
+		return fmt.Sprintf("nothing says %q: %s", s.cause, said)
+	}
+	advice := strings.Join(report.Recommendations, "\n")
+	if !strings.Contains(advice, s.advice) {
+		return fmt.Sprintf("no advice says %q: %s", s.advice, advice)
+	}
+	if len(report.Alerts) > 0 && !strings.Contains(v.page, report.Overview.Summary) {
+		return "the dashboard does not say: " + report.Overview.Summary
+	}
+	level := map[policy.Status]string{policy.StatusDown: "problem"}[s.status]
+	for _, f := range d.Findings {
+		if f.Subject == "pool "+name && f.Check != "root" {
+			switch {
+			case level == "problem" != (f.Level == "problem"):
+				return fmt.Sprintf("doctor: %+v", f)
+			case f.Check == "pools" && f.Level != "ok" && s.advice != "" && !strings.Contains(f.Action, s.advice):
+				return fmt.Sprintf("doctor advises %q, pool status %q", f.Action, advice)
+			}
+			return ""
+		}
+	}
+	return "doctor says nothing"
+}
+
+// In each situation ps, pool status, pool list, doctor and the dashboard tell the same state, cause and remedy.
+func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
+	env := oneHost(t, "night", "--capacity", "100")
+	env.startAgent("tiny", "--labels", "tiny", "--capacity", "1")
+	end := filepath.Join(env.dir, "end") // ends the programs that do not end otherwise
+	t.Cleanup(func() { require.NoError(t, os.WriteFile(end, nil, 0o600)) })
+	var acting sync.WaitGroup
+	for name, s := range situations {
+		shell := spec.Default()
+		shell.Pool.Name, shell.Pool.Size, shell.Pool.Protocol = name, max(1, s.size), spec.ProtocolNone
+		program := s.program
+		if program == "" {
+			program = "exec sleep 1000"
+		}
+		shell.Pool.Command = []string{"sh", "-c", program, end}
+		shell.Health.Kind, shell.Health.Command, shell.Health.Interval = spec.HealthExec, []string{"true"},
+			spec.Duration(time.Hour)
+		shell = patient(shell)
+		if s.set != nil {
+			s.set(&shell)
+		}
+		pool := env.beginPool(shell)
+		if s.act != nil {
+			acting.Go(func() {
+				env.waitReady(pool, max(1, s.size))
+				s.act(env, pool)
+			})
+		}
+	}
+	acting.Wait()
+	left := map[string]string{}
+	for name := range situations {
+		left[name] = "not looked at"
+	}
+	deadline := time.Now().Add(waitTimeout)
+	for ; len(left) > 0 && time.Now().Before(deadline); sleep(t, time.Second) {
+		doctor := env.doctor()
+		seen := env.views(slices.Collect(maps.Keys(left)))
+		for name := range left {
+			if left[name] = situations[name].disagreement(seen[name], doctor, name); left[name] == "" {
+				delete(left, name)
+			}
+		}
+	}
+	for name, says := range left {
+		t.Errorf("%s: %s", name, says)
+	}
+}
+
+var situations = map[string]situation{
+	"healthy": {status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"killed-once": {act: isKilled,
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy"},
+	"dead-at-start": {program: "exit 3", set: both(once, handshake),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 3", advice: restartAdvice},
+	"dead-in-a-second": {program: "sleep 0.3; exit 4", set: once,
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 4", advice: restartAdvice},
+	"says-why": {program: "echo no licence >&2; exit 1", set: both(once, handshake),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "no licence", advice: restartAdvice},
+	"killed-itself": {program: "kill -SEGV $$", set: both(once, handshake),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "SIGSEGV", advice: restartAdvice},
+	"no-program": {set: both(once, func(s *spec.Spec) { s.Pool.Command = []string{"nosuch-program"} }),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "nosuch-program", advice: restartAdvice},
+	"no-folder": {set: both(once, func(s *spec.Spec) { s.Pool.Dir = "/nosuch-folder" }),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "/nosuch-folder", advice: restartAdvice},
+	"no-user": {set: both(once, func(s *spec.Spec) { s.Pool.User = "nosuch-user" }),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "nosuch-user", advice: restartAdvice},
+	"too-slow": {set: both(once, handshake, func(s *spec.Spec) { s.Start.Timeout = spec.Duration(2 * time.Second) }),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "start.timeout", advice: restartAdvice},
+	"slow": {set: both(handshake, never), status: policy.StatusDown, state: lifecycle.Starting},
+	"in-backoff": {program: "exit 3", set: both(handshake, longBackoff),
+		status: policy.StatusDown, state: lifecycle.Pending, cause: "failure 2 of 10"},
+	"finished": {program: "sleep 0.3", set: restarts(spec.RestartOnFailure),
+		status: policy.StatusDown, state: lifecycle.Finished, cause: "recovery.restart"},
+	"never-restarted": {program: "sleep 0.3; exit 5", set: restarts(spec.RestartNever),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 5", advice: restartAdvice},
+	"drained": {act: workers("drain", "--reason", "disk swap"),
+		status: policy.StatusDown, state: lifecycle.Stopped, cause: "disk swap", advice: restartAdvice},
+	"half-drained": {size: 2, act: workers("drain", "--reason", "disk swap"),
+		status: policy.StatusShort, state: lifecycle.Stopped, cause: "disk swap", advice: restartAdvice},
+	"suspended": {act: workers("suspend", "--reason", "night"),
+		status: policy.StatusDown, state: lifecycle.Suspended, cause: "night", advice: "tempool workers resume"},
+	"half-suspended": {size: 2, act: workers("suspend", "--reason", "night"),
+		status: policy.StatusShort, state: lifecycle.Suspended, cause: "night", advice: "tempool workers resume"},
+	"resumed": {act: then(workers("suspend"), workers("resume")),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"restarted": {act: workers("restart"),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"drains": {set: func(s *spec.Spec) { s.Rotation.DrainTimeout = spec.Duration(time.Hour) },
+		act: then(leases, workers("drain", "--no-wait")), status: policy.StatusDown, state: lifecycle.Draining},
+	"without-label": {set: func(s *spec.Spec) { s.Pool.Placement = "gpu" },
+		status: policy.StatusDown, state: lifecycle.Pending, cause: "gpu"},
+	"without-room": {size: 2, set: func(s *spec.Spec) { s.Pool.Placement = "tiny" },
+		status: policy.StatusShort, cause: "", advice: "--capacity"},
+	"scaled-up": {act: scales(3),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "3 of 3", advice: policy.NothingToDo},
+	"rollout-halted": {act: applies(both(handshake, once, func(s *spec.Spec) { s.Pool.Command = []string{"false"} })),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "has halted", advice: "tempool pool apply"},
+	"rollout-under-way": {act: applies(both(handshake, never)),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "rolling restart is under way"},
+	"rollout-done": {act: applies(func(s *spec.Spec) { s.Pool.Env["NEW"] = "1" }),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"stopping": {program: ignoresTERM, set: func(s *spec.Spec) { s.Pool.StopGrace = spec.Duration(time.Hour) },
+		act:    stops,
+		status: policy.StatusStopping, state: lifecycle.Stopping, cause: "is stopping",
+		advice: "the pool is stopping"},
+	"ignores-sigterm": {program: ignoresTERM, set: func(s *spec.Spec) { s.Pool.StopGrace = spec.Duration(time.Second) },
+		act:    workers("restart"),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "end on SIGTERM"},
+	"starts-held": {size: 3, program: "exit 3", set: handshake,
+		status: policy.StatusDown, advice: "retried one at a time"},
+	"fails-calls": {set: runs("trouble.py"), act: failsCalls,
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "of its calls failed",
+		advice: "failing calls"},
+	"called": {set: runs("health.py"), act: func(env *testEnv, p *tempool.Pool) {
+		require.NoError(env.t, p.Call(env.t.Context(), "echo", []int{7}, nil))
+	}, status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"bounded": {set: both(runs("hold.py"), func(s *spec.Spec) { s.Rotation.MaxMemory = 4 << 30 }),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+}
