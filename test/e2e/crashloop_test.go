@@ -3,6 +3,7 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 			status, err := p.pool.Status(t.Context())
 			return err == nil && len(status.Workers) == p.size &&
 				!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool {
-					// which counts attempts that a busy Temporal has lost
+					// which counts starts that a busy Temporal has lost
 					return !w.Resting || w.Incarnation != gaveUp.Workers[w.Slot].Incarnation
 				})
 		}, waitTimeout, 50*time.Millisecond, "the roster of %s has the end of each worker", p.name)
@@ -136,4 +137,25 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A start that waits on its host for the end of others waits longer than its own start.timeout; the host is not lost.
+func TestAStartWaitsForOthersThatHang(t *testing.T) {
+	env := oneHost(t, "busy")
+	begin := func(name string, size int, timeout time.Duration, program ...string) *tempool.Pool {
+		s := spec.Default()
+		s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, program
+		s.Start.Timeout, s.Recovery.MaxConsecutiveFailures = spec.Duration(timeout), 1
+		return env.beginPool(s)
+	}
+	hangs := begin("hangs", runtime.NumCPU(), 45*time.Second, "sleep", "1000")
+	env.waitFor(hangs, "all starts are under way", func(v api.PoolWorkers) bool {
+		return len(v.Workers) > 0 && !slices.ContainsFunc(v.Workers,
+			func(w api.Worker) bool { return w.State != lifecycle.Starting })
+	})
+	quick := begin("quick", 1, 10*time.Second, "sh", "-c", "exit 3")
+	failed := env.waitFor(quick, "its start has failed", func(v api.PoolWorkers) bool {
+		return len(v.Workers) == 1 && v.Workers[0].State == lifecycle.Failed
+	})
+	require.EqualValues(t, 1, failed.Workers[0].Incarnation, failed.Workers[0].Reason)
 }

@@ -20,6 +20,9 @@ const (
 	placementTimeout = 10 * time.Second
 	// capacityTimeout bounds one wait for a host with capacity; the worker renews it.
 	capacityTimeout = time.Hour
+	// startQueueTimeout bounds how long a Start waits on its host for the end of others (start.concurrency), which may
+	// hang until their own start.timeout. That the host is lost, its heartbeats tell.
+	startQueueTimeout = time.Hour
 	// slack is added to the time that an activity may take on its host.
 	slack = 15 * time.Second
 	// startHeartbeatEach is what each worker of a pool adds to the heartbeat time-out of a Start: starts that queue on a
@@ -46,8 +49,9 @@ func (a activities) start(request api.StartRequest, summary string) loop.Activit
 	pool := request.Spec.Pool
 	return loop.Activity{
 		Name: api.ActivityStart, Queue: api.StartQueue(pool), Summary: summary, Input: request,
-		ScheduleToStart: placementTimeout, StartToClose: request.Spec.Start.Timeout.D() + slack, WaitForCancellation: true,
-		Heartbeat: max(api.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
+		ScheduleToStart: placementTimeout, WaitForCancellation: true,
+		StartToClose: startQueueTimeout + request.Spec.Start.Timeout.D() + slack,
+		Heartbeat:    max(api.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
 	}
 }
 
