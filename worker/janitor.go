@@ -12,7 +12,6 @@ import (
 	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
 
@@ -208,13 +207,8 @@ func (j *janitor) describe(ctx context.Context, id string) (run string, closed b
 // isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A
 // worker records an incarnation before it asks any host to start it.
 func isStale(state api.WorkerState, incarnation int64) bool {
-	switch {
-	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Draining, incarnation):
-		return false
-	case state.State == lifecycle.Starting && incarnation > state.Incarnation: // a later attempt of the same start
-		return false
-	}
-	return true
+	return incarnation != state.Incarnation && incarnation != state.Successor &&
+		!slices.Contains(state.Draining, incarnation)
 }
 
 // query queries a workflow; false while it does not answer.
