@@ -188,7 +188,7 @@ func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	callLease(t, held, "echo")
 	_, err := replaced.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	require.NoError(t, err)
-	// attempts that a busy Temporal has lost have used numbers, too
+	// starts that a busy Temporal has lost have used numbers, too
 	successor := env.waitState(replaced, 0, lifecycle.Draining).Successor
 	require.Greater(t, successor, held.Incarnation)
 

@@ -51,7 +51,7 @@ func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
 // markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it
 // did not report.
 func (s *slot) markLost(reason string) {
-	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
+	if !s.Gone && !s.State.InService() {
 		s.Incarnation += worker.UnreportedIncarnations
 	}
 	s.Gone, s.Reason = true, display.Truncate(reason, maxReason)

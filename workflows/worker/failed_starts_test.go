@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
@@ -108,4 +109,43 @@ func TestTheRecoveryOfTheNextSpecEndsItsRotation(t *testing.T) {
 		require.Contains(t, st.LastRotation.Failed, "the model file is missing")
 	})
 	s.runThrough(run)
+}
+
+func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
+	for _, refused := range []error{temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
+		temporal.NewNonRetryableApplicationError("host h is full", string(api.CodeNoWorkers), nil)} {
+		s := newWorkerEnv(t)
+		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+			if len(r.KeepIncarnations) > 0 {
+				return api.StartResult{}, refused
+			}
+			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		}
+		s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+		s.At(2*time.Minute, func() {
+			st := s.state()
+			require.Equal(t, lifecycle.Ready, st.State)
+			require.EqualValues(t, 3, st.Incarnation, "the number of the start that was refused is used up")
+			require.Contains(t, st.LastRotation.Reason, "no host has capacity for a second process")
+		})
+		s.runThrough(standalone())
+	}
+}
+
+// The host has reported the first start, so that the worker reports none of a few that fail. One that the breaker holds
+// may last.
+func TestAPoolKnowsThatItsBreakerHoldsAWorkerWhoseStartFailed(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+			string(api.CodeStartFailed), nil)
+	}
+	s.At(2*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
+	s.At(time.Minute, func() {
+		reports := s.signalsOf(api.SignalWorkerChanged)
+		require.NotEmpty(t, reports)
+		require.Equal(t, lifecycle.Pending, reports[len(reports)-1].(api.RosterEntry).State)
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Recovery.BackoffInitial = spec.Duration(5 * time.Second) }))
 }

@@ -41,7 +41,8 @@ func (r reporter) report() {
 		return
 	}
 	if r.starter.announcing && current.State == lifecycle.Starting && !r.Reported.State.InService() {
-		r.Reported = current // by the host
+		current.Host = r.Reported.Host // of which the search attributes know
+		r.Reported = current           // by the host
 		return
 	}
 	if r.Searchable {
@@ -91,7 +92,7 @@ func (r reporter) isFlapping(current reported) bool {
 	case lifecycle.Starting:
 	case lifecycle.Pending:
 		if r.Wait.Pool && r.StartsPaused == "" || r.Reported.State == lifecycle.Starting &&
-			r.Wait.Until.Sub(r.Now()) > maxFlappingWait {
+			(r.Wait.Pool || r.Wait.Until.Sub(r.Now()) > maxFlappingWait) {
 			return false
 		}
 	default:

@@ -111,7 +111,7 @@ func (s *surge) attemptSwitch() bool {
 		return true
 	}
 	rotation := s.Rotation
-	if failure.NotStarted(result.Err) {
+	if failure.NotStarted(result.Err) || failure.NoResources(result.Err) {
 		rotation.InPlace = true
 		rotation.Reason += " (no host has capacity for a second process, so the old one stops first)"
 		return true

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
@@ -41,24 +40,6 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
 	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start,
 		lifecycle.StartSucceeded}, s.events()[2:7])
-}
-
-func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if len(r.KeepIncarnations) > 0 {
-			return api.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.EqualValues(t, 3, st.Incarnation, "the number of the start that nobody took is used up")
-		require.Contains(t, st.LastRotation.Reason, "no host has capacity for a second process")
-	})
-	s.runThrough(standalone())
 }
 
 func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
