@@ -19,7 +19,8 @@ type AwaitCapacityResult struct {
 	Host string `json:"host"`
 }
 
-// StartRequest starts an incarnation on the host that takes the task. It is idempotent by worker and incarnation.
+// StartRequest starts an incarnation on the host that takes the task, which refuses one that it has had with
+// CodeSuperseded.
 type StartRequest struct {
 	Process
 	Spec spec.Spec `json:"spec"`

@@ -62,8 +62,8 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 }
 
 // Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a
-// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. A start
-// that fails costs a fraction of the history that a crash of a started worker does.
+// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. A start that
+// fails costs a fraction of the history that a crash of a started worker does.
 func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	if n < 1 || !shortLived {
 		return 0

@@ -121,7 +121,7 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	if w.Intent == IntentRest && !w.Ending { // every view shows who stopped it and why, as long as it rests
 		reason = w.IntentReason + ": " + reason
 	}
-	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
+	w.apply(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit})
 }
 
 // cancelAll cancels what needs the process, and drops every result.

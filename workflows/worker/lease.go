@@ -204,10 +204,10 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
 		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TTLMS: l.ttl(r.TTLMS).Milliseconds(), TokenHash: r.TokenHash,
 	}
-	l.transitionAt(lifecycle.Event{
+	l.apply(lifecycle.Event{
 		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder),
 		Metadata: leaseMetadata(&lease),
-	}, now)
+	})
 	l.Lease = &lease
 	l.emit(api.EventLeaseGranted, "")
 	l.Counters.LeasesGranted++
@@ -331,7 +331,7 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		case lifecycle.Unhealthy:
 			l.endIncarnation(api.CauseUnhealthy, IntentRecover, reason)
 		}
-		l.transitionAt(lifecycle.Event{Kind: kind, Reason: reason, Metadata: metadata}, l.Now())
+		l.apply(lifecycle.Event{Kind: kind, Reason: reason, Metadata: metadata})
 	}
 	l.WakeUp()
 }
@@ -352,7 +352,7 @@ func (l *leases) fence(reason string, usage api.Usage) {
 	l.emitEnd(reason)
 	metadata := leaseMetadata(l.Lease)
 	l.Lease, l.DegradeReason = nil, ""
-	l.transitionAt(lifecycle.Event{Kind: lifecycle.Checkin, Reason: reason, Metadata: metadata}, l.Now())
+	l.apply(lifecycle.Event{Kind: lifecycle.Checkin, Reason: reason, Metadata: metadata})
 }
 
 // leaseMetadata is a lease as the data of a transition.
@@ -388,8 +388,7 @@ func (l *leases) expire() bool {
 	workflow.GetLogger(l.Ctx).Warn("lease expired", "worker", l.name(), "lease", l.Lease.ID, "holder", l.Lease.Holder)
 	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
 	l.endIncarnation(api.CauseLease, IntentReplace, reason)
-	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)},
-		l.Now())
+	l.apply(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)})
 	l.emit(api.EventLeaseExpired, reason)
 	l.Lease = nil
 	return true

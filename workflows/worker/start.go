@@ -125,11 +125,11 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 // started moves to ready.
 func (s *starter) started(r api.StartResult) {
 	s.setProcess(r)
-	s.transitionAt(lifecycle.Event{
+	s.apply(lifecycle.Event{
 		Kind:     lifecycle.StartSucceeded,
 		Reason:   r.Reason(),
 		Metadata: map[string]string{"host": r.Host, "pid": fmt.Sprint(r.PID)},
-	}, s.Now())
+	})
 	s.rotator.recordInitialMemory()
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
 	// an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then

@@ -178,7 +178,7 @@ func (s *suspender) complete(r *api.SuspendResult) {
 	if r.CallsCut > 0 || r.Frozen {
 		event.Metadata = map[string]string{"calls_cut": strconv.Itoa(r.CallsCut), "frozen": strconv.FormatBool(r.Frozen)}
 	}
-	s.transitionAt(event, s.Now())
+	s.apply(event)
 	s.recordProblem(r.Problem)
 	s.tasks.checkpoint.Cancel()
 }

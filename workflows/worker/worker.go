@@ -227,11 +227,11 @@ func (w *worker) processOf(incarnation int64) api.Process {
 // transition moves the machine. An event that the state does not take is a programming error: it fails the workflow
 // task and changes nothing.
 func (w *worker) transition(kind lifecycle.EventKind, reason string) {
-	w.transitionAt(lifecycle.Event{Kind: kind, Reason: reason}, w.Now())
+	w.apply(lifecycle.Event{Kind: kind, Reason: reason})
 }
 
-func (w *worker) transitionAt(event lifecycle.Event, at time.Time) {
-	machine, err := lifecycle.Next(w.Machine, event, at)
+func (w *worker) apply(event lifecycle.Event) {
+	machine, err := lifecycle.Next(w.Machine, event, w.Now())
 	if err != nil {
 		panic(err)
 	}
