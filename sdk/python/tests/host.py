@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from tempool import frames
 
@@ -83,6 +84,16 @@ class Host:
         assert got == id
         assert kind in (frames.RESPONSE, frames.ERROR)
         return json.loads(payload)
+
+    def await_idle(self):
+        """Waits until the worker, which has been sent nothing that takes time, sleeps in its read. Linux only."""
+        limit = time.monotonic() + TIMEOUT
+        while time.monotonic() < limit:
+            with open("/proc/%d/stat" % self.process.pid) as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "S":
+                    return
+            time.sleep(0.001)
+        raise AssertionError("the worker does not become idle: " + self.log())
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
