@@ -15,41 +15,29 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-const (
-	// defaultTopInterval is the time between a response and the next request; minTopInterval bounds what tempool top costs
-	// the control plane.
-	defaultTopInterval = 2 * time.Second
-	minTopInterval     = 500 * time.Millisecond
-)
+// topInterval is the time between a response and the next request.
+const topInterval = 2 * time.Second
 
 func (a *app) topCommand() *cobra.Command {
 	var gateways gatewayFlags
-	interval := defaultTopInterval
 	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "top [POOL]",
 		Short: "Watch the workers of a pool, or of all pools, full-screen",
 		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its
-log and its history, and restart it. Press ? for the keys.
+log and its history, and restart it. The last line shows the keys.
 
 It refreshes what tempool ps shows, two seconds after each response. While Temporal does not respond, it shows the
 error and the last state, and keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints,
 once.`,
 		Example: `  tempool top
-  tempool top python --interval 5s`,
+  tempool top python`,
 	}), func(ctx context.Context, cp controlPlane, args []string) error {
 		if !a.fullScreen() {
 			return a.printRosters(ctx, cp, args)
 		}
-		return a.runTop(ctx, cp, strings.Join(args, ""), interval)
+		return a.runTop(ctx, cp, strings.Join(args, ""))
 	})
-	c.Flags().DurationVar(&interval, "interval", defaultTopInterval, "time between a response and the next request")
 	gateways.credentialFlags(a, c)
-	checkFlags(c, func(*cobra.Command) error {
-		if interval < minTopInterval {
-			return usagef("--interval is %s; give at least %s", interval, minTopInterval)
-		}
-		return nil
-	})
 	return c
 }
 
@@ -61,11 +49,10 @@ func (a *app) fullScreen() bool {
 }
 
 // runTop shows the screen until the user leaves it or ctx ends.
-func (a *app) runTop(ctx context.Context, cp controlPlane, pool string, interval time.Duration) error {
+func (a *app) runTop(ctx context.Context, cp controlPlane, pool string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	requests := &topRequests{app: a, ctx: ctx, cp: cp, pool: pool, interval: interval}
-	defer requests.end() // before the connection is closed
 	defer cancel()
+	requests := topRequests{app: a, ctx: ctx, cp: cp, pool: pool}
 	_, err := tea.NewProgram(newTop(requests, pool), tea.WithContext(ctx), tea.WithInput(a.in),
 		tea.WithOutput(a.out)).Run()
 	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) || errors.Is(err, io.EOF) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +35,7 @@ var topColumns = []topColumn{
 		most(func(w api.Worker) float64 { return w.AvgCallTimeMS })},
 	{"UPTIME", 7, func(w api.Worker) string { return formatDuration(seconds(w.UptimeS)) },
 		most(func(w api.Worker) float64 { return w.UptimeS })},
-	{"FAILS IN", 9, failsIn, bySoonestFailure},
+	{"FAILS IN", 9, failsIn, most(soonest)},
 	{"RESTARTS", 9, func(w api.Worker) string { return fmt.Sprint(w.Restarts) },
 		most(func(w api.Worker) int64 { return w.Restarts })},
 	{"HOST", 12, func(w api.Worker) string { return orDash(w.Host) },
@@ -61,13 +60,10 @@ func byName(a, b api.Worker) int {
 
 // byTrouble puts the workers out of service first.
 func byTrouble(a, b api.Worker) int {
-	in := func(w api.Worker) int {
-		if w.State.InService() {
-			return 1
-		}
-		return 0
+	if in := a.State.InService(); in != b.State.InService() {
+		return map[bool]int{false: -1, true: 1}[in]
 	}
-	return cmp.Or(cmp.Compare(in(a), in(b)), cmp.Compare(a.State, b.State))
+	return cmp.Compare(a.State, b.State)
 }
 
 // failsIn is how long a worker takes to a limit at the present trend, if that is in sight.
@@ -78,15 +74,12 @@ func failsIn(w api.Worker) string {
 	return formatDuration(seconds(w.FailsInS))
 }
 
-// bySoonestFailure puts the workers first whose failure is in sight.
-func bySoonestFailure(a, b api.Worker) int {
-	in := func(w api.Worker) float64 {
-		if w.FailsInS <= 0 {
-			return math.Inf(1)
-		}
-		return w.FailsInS
+// soonest is the greater the nearer the failure of a worker is, and 0 if none is in sight.
+func soonest(w api.Worker) float64 {
+	if w.FailsInS <= 0 {
+		return 0
 	}
-	return cmp.Compare(in(a), in(b))
+	return 1 / w.FailsInS
 }
 
 // remark is why a worker is out of service, or else who holds it and why to watch it.
@@ -104,16 +97,9 @@ func remark(w api.Worker) string {
 	return strings.Join(remarks, "; ")
 }
 
-// sortWorkers sorts by a column, and workers that are equal in it by their names. Reversed turns the order of the
-// column only.
-func sortWorkers(workers []api.Worker, column int, reversed bool) {
-	slices.SortFunc(workers, func(a, b api.Worker) int {
-		order := topColumns[column].order(a, b)
-		if reversed {
-			order = -order
-		}
-		return cmp.Or(order, byName(a, b))
-	})
+// sortWorkers sorts by a column, and workers that are equal in it by their names.
+func sortWorkers(workers []api.Worker, column int) {
+	slices.SortFunc(workers, func(a, b api.Worker) int { return cmp.Or(topColumns[column].order(a, b), byName(a, b)) })
 }
 
 // filterWorkers are the workers that contain every word of the filter in their name, state, host, holder or reason.

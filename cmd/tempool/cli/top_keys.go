@@ -1,28 +1,11 @@
 package cli
 
 import (
-	"strings"
-
 	tea "charm.land/bubbletea/v2"
 )
 
-// maxFilterRunes bounds what a user types as filter.
-const maxFilterRunes = 60
-
-// topKeys is the help of tempool top.
-var topKeys = []string{
-	"↑ ↓ j k          move; page up and down, space, home g, end G",
-	"enter            the state of its workflow",
-	"l                its log: what its processes wrote",
-	"h                its history: transitions, newest first",
-	"r                restart it, after confirmation",
-	"s S              sort by the next or the previous column",
-	"o                reverse the order",
-	"/                filter by words in name, state, host, holder and reason; esc removes the filter",
-	"esc              back to the table",
-	"?                this help",
-	"q                quit",
-}
+// topKeys is the last line of tempool top.
+const topKeys = "↑↓ move  enter worker  l log  h history  r restart  s sort  / filter  esc back  q quit"
 
 // press is what a key does.
 func (m top) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
@@ -34,26 +17,18 @@ func (m top) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		return m.answer(name)
 	case m.typing:
 		return m.pressInFilter(key), nil
-	case m.help:
-		m.help = false
-		if name == "q" {
-			return m, tea.Quit
-		}
-		return m, nil
 	}
 	page := max(1, m.bodyHeight()-1)
 	switch name {
 	case "q":
 		return m, tea.Quit
-	case "?":
-		m.help = true
 	case "up", "k":
 		return m.moved(-1), nil
 	case "down", "j":
 		return m.moved(1), nil
-	case "pgup", "ctrl+b":
+	case "pgup":
 		return m.moved(-page), nil
-	case "pgdown", "ctrl+f", "space":
+	case "pgdown", "space":
 		return m.moved(page), nil
 	case "home", "g":
 		return m.moved(-len(m.shown) - len(m.lines)), nil
@@ -67,29 +42,15 @@ func (m top) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		return m.open(topHistory)
 	case "r":
 		m.confirming, m.note = m.subject(), ""
-	case "esc", "backspace", "left":
+	case "esc":
 		return m.back(), nil
-	case "s", "S", "o", "/":
-		if m.page == nil {
-			return m.pressInTable(name), nil
-		}
+	case "s":
+		m.column = (m.column + 1) % topSortable
+		return m.arranged(), nil
+	case "/":
+		m.typing = m.page == nil
 	}
 	return m, nil
-}
-
-// pressInTable sorts and filters.
-func (m top) pressInTable(name string) top {
-	switch name {
-	case "s":
-		m.column, m.reversed = (m.column+1)%topSortable, false
-	case "S":
-		m.column, m.reversed = (m.column+topSortable-1)%topSortable, false
-	case "o":
-		m.reversed = !m.reversed
-	case "/":
-		m.typing = true
-	}
-	return m.arranged()
 }
 
 func (m top) pressInFilter(key tea.KeyPressMsg) top {
@@ -103,15 +64,8 @@ func (m top) pressInFilter(key tea.KeyPressMsg) top {
 			m.filter = string(runes[:len(runes)-1])
 		}
 	default:
-		return m.typed(key.Text)
+		m.filter += key.Text
 	}
-	return m.arranged()
-}
-
-// typed adds text to the filter.
-func (m top) typed(text string) top {
-	runes := []rune(m.filter + strings.Join(strings.FieldsFunc(text, isControl), " "))
-	m.filter = string(runes[:min(len(runes), maxFilterRunes)])
 	return m.arranged()
 }
 

@@ -25,13 +25,12 @@ type top struct {
 
 	nameWidth int // of the longest name in shown, in cells
 
-	chosen   string // name of the worker that the cursor is on: it stays there when the order changes
-	cursor   int    // its place in shown
-	first    int    // place of the first visible row
-	column   int    // by which the table is sorted
-	reversed bool
-	filter   string
-	typing   bool // the keys go to the filter
+	chosen string // name of the worker that the cursor is on: it stays there when the order changes
+	cursor int    // its place in shown
+	first  int    // place of the first visible row
+	column int    // by which the table is sorted
+	filter string
+	typing bool // the keys go to the filter
 
 	page       *topPage // of one worker; nil for the table
 	lines      []string
@@ -39,8 +38,7 @@ type top struct {
 	loaded     bool // the text of the page has come
 	asking     bool // its next text is being read
 	firstLine  int
-	followEnd  bool // the page shows its end when lines come
-	help       bool
+	followEnd  bool   // the page shows its end when lines come
 	confirming string // the worker to restart, if the user agrees
 	note       string // the result of the newest action
 }
@@ -76,10 +74,6 @@ func (m top) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case tea.KeyPressMsg:
 		return m.press(msg)
-	case tea.PasteMsg:
-		if m.typing {
-			return m.typed(msg.Content), nil
-		}
 	}
 	return m, nil
 }
@@ -109,7 +103,7 @@ func (m top) filled(text topText) top {
 // on.
 func (m top) arranged() top {
 	m.shown = filterWorkers(workersOf(m.views), m.filter)
-	sortWorkers(m.shown, m.column, m.reversed)
+	sortWorkers(m.shown, m.column)
 	m.nameWidth = minNameWidth
 	for _, w := range m.shown {
 		m.nameWidth = min(max(m.nameWidth, len(w.Worker)), maxNameWidth)

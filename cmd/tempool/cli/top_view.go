@@ -30,8 +30,6 @@ func (m top) bodyHeight() int { return max(1, m.height-topChrome) }
 func (m top) View() tea.View {
 	var body []string
 	switch {
-	case m.help:
-		body = append([]string{boldStyle.Render("Keys")}, topKeys...)
 	case m.page != nil:
 		body = m.viewPage()
 	default:
@@ -106,12 +104,8 @@ func (m top) footer() string {
 		return reverseStyle.Render(" Restart " + m.confirming + "? It drains first and starts again as a new process. y / n ")
 	case m.typing:
 		return "Filter: " + m.filter + "▏ " + faintStyle.Render("enter applies it, esc removes it")
-	case m.help:
-		return faintStyle.Render("any key: back  q quit")
-	case m.page != nil:
-		return faintStyle.Render("esc back  enter worker  l log  h history  r restart  ↑↓ move  ? help  q quit")
 	}
-	return faintStyle.Render("enter worker  l log  h history  r restart  s sort  o reverse  / filter  ? help  q quit")
+	return faintStyle.Render(topKeys)
 }
 
 func (m top) viewTable() []string {
@@ -119,7 +113,7 @@ func (m top) viewTable() []string {
 	for i, column := range topColumns {
 		title := column.title
 		if i == m.column {
-			title += map[bool]string{false: "↓", true: "↑"}[m.reversed]
+			title += "↓"
 		}
 		header.WriteString(pad(title, m.columnWidth(i)))
 	}

@@ -29,7 +29,6 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"ps Bad!":                               `invalid pool name "Bad!"`,
 		"ps -o xml":                             "write table, wide, json or name",
 		"top a b":                               "at most one POOL",
-		"top --interval 10ms":                   "--interval is 10ms",
 		"logs":                                  "takes exactly POOL[/N]",
 		"logs Bad!":                             `invalid pool name "Bad!"`,
 		"logs python -f --previous":             "mutually exclusive",
