@@ -162,7 +162,7 @@ func (p *Pool) WorkerSpec(ctx context.Context, slot int) (s api.WorkerSpec, err 
 	return s, err
 }
 
-// History queries one worker for its newest transitions, oldest first. FullHistory goes further back.
+// History queries one worker for its newest transitions, oldest first.
 func (p *Pool) History(ctx context.Context, slot int) (h []lifecycle.Transition, err error) {
 	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QueryHistory, &h)
 	return h, err

@@ -50,7 +50,6 @@ type pool interface {
 	State(ctx context.Context, slot int) (api.WorkerState, error)
 	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
-	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Calls(o tempool.CallOptions) calls

@@ -30,7 +30,6 @@ type fakeControlPlane struct {
 	dialErr   error
 	requests  []string
 	replayed  []lifecycle.Transition
-	replayErr error
 	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
 	events    []fakeEvent
@@ -66,7 +65,6 @@ type fakePool struct {
 	states       map[int][]api.WorkerState
 	view         api.PoolWorkers
 	history      []lifecycle.Transition
-	complete     bool
 	changed      bool
 	err          error // of every change, checkout and call
 	waitErr      error
@@ -204,7 +202,7 @@ func (f *fakeControlPlane) Pool(name string) pool {
 }
 
 func (f *fakeControlPlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
-	return f.replayed, f.replayErr
+	return f.replayed, nil
 }
 
 func (f *fakeControlPlane) Close() { f.closed++ }
@@ -301,10 +299,6 @@ func (p *fakePool) Logs(_ context.Context, o tempool.LogOptions, yield func(api.
 
 func (p *fakePool) History(context.Context, int) ([]lifecycle.Transition, error) {
 	return p.history, nil
-}
-
-func (p *fakePool) FullHistory(context.Context, int) ([]lifecycle.Transition, bool, error) {
-	return p.history, p.complete, nil
 }
 
 func (p *fakePool) TryCheckout(_ context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {

@@ -20,9 +20,8 @@ func (a *app) historyCommand() *cobra.Command {
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "history POOL/N",
 		Short: "Show the transitions of a worker and their reasons, oldest first",
-		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all reads
-earlier runs of the worker's workflow as far as the namespace retains them, and replays event histories where it must,
-which takes a moment. AFTER is the time spent in the state FROM. A line marks transitions that are no longer available.
+		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all replays the
+event histories of the worker's workflow, as far back as the namespace retains its runs, which takes a moment. AFTER is the time spent in the state FROM. A line marks transitions that are no longer available.
 
 tempool logs POOL/N --previous shows what the process wrote before it ended.`,
 		Example: `  tempool history python/0
@@ -55,29 +54,15 @@ tempool logs POOL/N --previous shows what the process wrote before it ended.`,
 	return c
 }
 
-// transitions returns the newest transitions of a worker, or all that are available. If those that the runs pass on
-// have gaps, it replays the runs, and keeps the gaps of runs that this build cannot replay.
+// transitions returns the newest transitions of a worker, or all that are available.
 func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int,
 	all bool) ([]lifecycle.Transition, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	if !all {
-		transitions, err := cp.Pool(name).History(request, slot)
-		return append([]lifecycle.Transition{}, transitions...), err
-	}
-	transitions, complete, err := cp.Pool(name).FullHistory(request, slot)
-	if err != nil || complete {
-		return transitions, err
+	newest, err := ask(ctx, a, cp.Pool(name).History, slot)
+	if err != nil || !all {
+		return append([]lifecycle.Transition{}, newest...), err
 	}
 	a.showProgress("replaying the runs of " + api.WorkerName(name, slot))
-	replayed, err := cp.ReplayHistory(ctx, name, slot)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil || len(replayed) < len(transitions) {
-		return transitions, nil
-	}
-	return replayed, nil
+	return cp.ReplayHistory(ctx, name, slot)
 }
 
 // historyGapLine marks a gap in a worker's history.

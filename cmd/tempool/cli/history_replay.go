@@ -22,7 +22,8 @@ import (
 
 // ReplayHistory returns all transitions of a worker, oldest first, as far back as Temporal retains its runs. A worker's
 // workflow keeps only its newest transitions; ReplayHistory replays the event history of each run with the workflow's
-// code and records all of them. It fails if this build cannot replay a run.
+// code and records all of them. Of a run that this build cannot replay, it has the transitions until there and those
+// that the next run began with; tempool.HistoryGaps finds where some are missing.
 func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
@@ -34,11 +35,7 @@ func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot
 		if err != nil {
 			return nil, fmt.Errorf("read a run of %s: %w", id, err)
 		}
-		window, err := replayRun(c.DataConverter(), events)
-		if err != nil {
-			return nil, fmt.Errorf("replay a run of %s: %w", id, err)
-		}
-		windows = append(windows, window)
+		windows = append(windows, replayRun(c.DataConverter(), events))
 		if runID = events[0].GetWorkflowExecutionStartedEventAttributes().GetContinuedExecutionRunId(); runID == "" {
 			break
 		}
@@ -94,29 +91,26 @@ func isCommandEvent(kind enums.EventType) bool {
 }
 
 // replayRun returns the ring that a run started with, followed by every transition of the run.
-func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
+func replayRun(from converter.DataConverter, events []*history.HistoryEvent) []lifecycle.Transition {
 	if len(events) == 0 {
-		return nil, nil
+		return nil
 	}
 	transitions, err := tempool.CarriedRing(from, events[0].GetWorkflowExecutionStartedEventAttributes())
-	if err != nil {
-		return nil, err
-	}
 	record := func(_, _ string, _ time.Time, data any) {
 		if event, is := data.(api.TransitionEvent); is {
 			transitions = append(transitions, event.Transition)
 		}
 	}
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+	replayer, failed := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		Interceptors:             workflows.ReplayInterceptors(from, record),
 		DataConverter:            from,
 		DisableDeadlockDetection: true,
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && failed == nil {
+		workflows.Register(replayer)
+		// a run that fails lacks its last transitions
+		_ = replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+			&history.History{Events: events})
 	}
-	workflows.Register(replayer)
-	silent := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	err = replayer.ReplayWorkflowHistory(silent, &history.History{Events: events})
-	return transitions, err
+	return transitions
 }

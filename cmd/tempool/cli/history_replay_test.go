@@ -4,9 +4,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/sdk/converter"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
@@ -40,7 +45,24 @@ func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
 	}
-	none, err := replayRun(converter.GetDefaultDataConverter(), nil)
+	require.Empty(t, replayRun(converter.GetDefaultDataConverter(), nil))
+}
+
+func TestARunThatCannotBeReplayedHasWhatItBeganWith(t *testing.T) {
+	ring := []lifecycle.Transition{{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start}}
+	input, err := converter.GetDefaultDataConverter().ToPayloads(map[string]any{"machine": map[string]any{"ring": ring}})
 	require.NoError(t, err)
-	require.Empty(t, none)
+	events := []*history.HistoryEvent{
+		{EventId: 1, EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+			Attributes: &history.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+				WorkflowExecutionStartedEventAttributes: &history.WorkflowExecutionStartedEventAttributes{
+					WorkflowType: &common.WorkflowType{Name: "OfAnotherBuild"}, Input: input,
+					TaskQueue: &taskqueue.TaskQueue{Name: api.TaskQueue}}}},
+		{EventId: 2, EventType: enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED},
+		{EventId: 3, EventType: enums.EVENT_TYPE_WORKFLOW_TASK_STARTED},
+		{EventId: 4, EventType: enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+			Attributes: &history.HistoryEvent_WorkflowTaskCompletedEventAttributes{
+				WorkflowTaskCompletedEventAttributes: &history.WorkflowTaskCompletedEventAttributes{}}},
+	}
+	require.Equal(t, ring, replayRun(converter.GetDefaultDataConverter(), events))
 }
