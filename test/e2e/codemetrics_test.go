@@ -32,7 +32,8 @@ func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64
 		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, Patience: waitTimeout},
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files, Concurrency: s.Pool.Size,
+			Patience: waitTimeout},
 		bytes
 }
 
@@ -64,8 +65,8 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		}
 	}
 	var restarts sync.WaitGroup
-	config.Progress = func(sum codemetrics.Summary, total int) {
-		done := float64(sum.Files) / float64(total)
+	config.Progress = func(sum codemetrics.Summary) {
+		done := float64(sum.Files) / float64(len(config.Files))
 		at(done, 0.1, "a worker", killWorker)
 		at(done, 0.3, "another worker", killWorker)
 		at(done, 0.5, "the agent", func() {

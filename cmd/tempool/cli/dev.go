@@ -21,7 +21,7 @@ running until Ctrl-C. With -f your own pool runs instead.
 
 The Temporal server is the one at --address; else the one in the standard settings (TEMPORAL_ADDRESS and others, in the
 environment or a profile); else the one at localhost:7233; else a development server of its own, with its database in
-the user's cache folder. With --port, --ui-port or --fresh it is always its own.`,
+the user's cache folder. With --port or --ui-port it is always its own.`,
 		Example: `  tempool dev
   tempool dev --once
   tempool dev --address temporal.example.com:7233 --namespace demo
@@ -32,19 +32,17 @@ the user's cache folder. With --port, --ui-port or --fresh it is always its own.
 	flags.StringVarP(&o.PoolFile, "file", "f", "",
 		"pool file to start instead of the example; the job runs only on a pool named codemetrics")
 	mustDefine(c, c.MarkFlagFilename("file", "toml"))
-	rangeVar(c, &o.Size, "size", 0, 1, 1000, "number of workers (default: the size in the pool file)")
 	rangeVar(c, &o.Port, "port", 0, 1, maxPort, "port of its own Temporal server (default 7233, or a free port if taken)")
 	rangeVar(c, &o.UIPort, "ui-port", 0, 1, maxPort, "port of its Web UI (default 8233, or a free port if taken)")
 	flags.StringVar(&o.Listen, "listen", "",
 		"TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
 	securityFlags(c, &o.Security)
-	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of its own Temporal server first")
 	checkFlags(c, func(c *cobra.Command) error {
 		if c.Flags().Changed("listen") && o.Listen == "" {
 			return usagef("--listen is empty; use HOST:PORT")
 		}
-		if a.options.Address != "" && (o.Port != 0 || o.UIPort != 0 || o.Fresh) {
-			return usagef("--address uses a running server; --port, --ui-port and --fresh apply to a server of its own")
+		if a.options.Address != "" && (o.Port != 0 || o.UIPort != 0) {
+			return usagef("--address uses a running server; --port and --ui-port apply to a server of its own")
 		}
 		if o.Port != 0 && o.Port == o.UIPort {
 			return usagef("--port and --ui-port are both %d; they must differ", o.Port)

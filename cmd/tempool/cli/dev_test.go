@@ -18,9 +18,8 @@ func TestFlagsOfDevBecomeOptions(t *testing.T) {
 		{nil, dev.Options{}},
 		{[]string{"--once"}, dev.Options{Once: true}},
 		{[]string{"--address", "h:1", "--namespace", "n"}, dev.Options{Address: "h:1", Namespace: "n"}},
-		{[]string{"--port", "7000", "--ui-port=7001", "--fresh"}, dev.Options{Port: 7000, UIPort: 7001, Fresh: true}},
-		{[]string{"-f", "p.toml", "--size", "2", "--listen", "127.0.0.1:9"},
-			dev.Options{PoolFile: "p.toml", Size: 2, Listen: "127.0.0.1:9"}},
+		{[]string{"--port", "7000", "--ui-port=7001"}, dev.Options{Port: 7000, UIPort: 7001}},
+		{[]string{"-f", "p.toml", "--listen", "127.0.0.1:9"}, dev.Options{PoolFile: "p.toml", Listen: "127.0.0.1:9"}},
 	} {
 		var got dev.Options
 		a := &app{out: io.Discard, err: io.Discard, runDev: func(_ context.Context, o dev.Options) error {

@@ -27,19 +27,15 @@ folder, files = sysconfig.get_path("stdlib"), []
 for path, folders, names in os.walk(folder):
     folders[:] = [f for f in folders if f not in ("site-packages", "dist-packages", "__pycache__")]
     files += [os.path.join(path, n) for n in names if n.endswith(".py") and not os.path.islink(os.path.join(path, n))]
+if not files: sys.exit("its standard library has no .py file (the package python3-minimal is not enough)")
 print(json.dumps({"version": platform.python_version(), "folder": folder, "files": sorted(files)}))`
 
 // StandardLibrary lists the standard library of python3 on the PATH, without installed packages (site-packages,
 // dist-packages). It requires Python 3.9; the error says what to install.
 func StandardLibrary(ctx context.Context) (library Library, err error) {
-	path, err := exec.LookPath("python3")
-	if err != nil {
-		return library, fmt.Errorf("the example needs Python: install Python 3.9 or newer so that python3 is on the PATH "+
-			"(%w)", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, pythonTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, path, "-c", pythonScript)
+	command := exec.CommandContext(ctx, "python3", "-c", pythonScript)
 	command.WaitDelay = time.Second
 	output, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -48,11 +44,9 @@ func StandardLibrary(ctx context.Context) (library Library, err error) {
 	if err == nil {
 		err = json.Unmarshal(output, &library)
 	}
-	if err == nil && len(library.Files) == 0 {
-		err = errors.New("its standard library has no .py file (the package python3-minimal is not enough)")
-	}
 	if err != nil {
-		return library, fmt.Errorf("%s fails; install Python 3.9 or newer, or put one first on the PATH: %w", path, err)
+		return library, fmt.Errorf("the example needs Python; install Python 3.9 or newer, or put one first on the PATH: "+
+			"%s: %w", command.Path, err)
 	}
 	return library, nil
 }

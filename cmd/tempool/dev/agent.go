@@ -35,9 +35,9 @@ func (s *starter) startAgent(ctx context.Context) error {
 		Labels: labels(s.spec.Pool.Placement), Logger: s.log,
 		StopTimeout: agentStopTimeout,
 	})
-	if err != nil && s.server != nil && !s.options.Fresh {
-		return fmt.Errorf("start the agent: %w; if another version of Tempool has used the database %s, delete it with "+
-			"--fresh", err, s.data.database())
+	if err != nil && s.server != nil {
+		return fmt.Errorf("start the agent: %w; if another version of Tempool has used the database, remove %s*", err,
+			s.data.database())
 	}
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)

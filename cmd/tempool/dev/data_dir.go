@@ -101,16 +101,6 @@ func newLog(path string) (*os.File, error) {
 // database returns the SQLite file of its own Temporal server.
 func (d *dataDir) database() string { return filepath.Join(d.path, "temporal.db") }
 
-// removeDatabase removes the database. No server may be using it.
-func (d *dataDir) removeDatabase() error {
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
-		if err := os.Remove(d.database() + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the old database: %w", err)
-		}
-	}
-	return nil
-}
-
 // agentState returns the state folder of its agent. It is the same at every start, so the agent finds its
 // earlier state.
 func (d *dataDir) agentState() string { return filepath.Join(d.path, "agent") }

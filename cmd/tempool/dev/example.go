@@ -8,9 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/tempool/tempool/examples"
 	"github.com/tempool/tempool/internal/atomicfile"
@@ -29,16 +27,8 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 		if file, err = unpackExample(s.data.files()); err != nil {
 			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
 		}
-		s.exampleFile = file
 	}
-	loaded, err := spec.Load(file)
-	if err != nil {
-		return spec.Spec{}, err
-	}
-	if s.options.Size != 0 {
-		loaded.Pool.Size = s.options.Size
-	}
-	return loaded, nil
+	return spec.Load(file)
 }
 
 // unpackExample writes the example and the Python SDK below root, with the layout of the repository, and returns the
@@ -70,29 +60,6 @@ func unpackExample(root string) (string, error) {
 	}
 	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
 }
-
-// removeOlder removes the folders of other versions below root; file is in the one to keep. No pool may be using the
-// others.
-func removeOlder(root, file string) error {
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return fmt.Errorf("find files of earlier versions: %w", err)
-	}
-	for _, entry := range entries {
-		folder := filepath.Join(root, entry.Name())
-		if !entry.IsDir() || !unpackedName.MatchString(entry.Name()) ||
-			strings.HasPrefix(file, folder+string(filepath.Separator)) {
-			continue
-		}
-		if err := os.RemoveAll(folder); err != nil {
-			return fmt.Errorf("remove files of an earlier version: %w", err)
-		}
-	}
-	return nil
-}
-
-// unpackedName matches the results of fingerprint.
-var unpackedName = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // fingerprint returns a short hash of the files and their names.
 func fingerprint(files map[string][]byte) string {

@@ -13,52 +13,28 @@ import (
 
 // showNextSteps shows the user what to look at and what to try while everything runs.
 func (s *starter) showNextSteps(ctx context.Context) {
-	examples := s.examples(ctx)
-	s.screen.line("\nEverything keeps running until Ctrl-C. Look at:")
-	for _, link := range s.links() {
-		s.screen.line("  %-14s %s", link.name, link.url)
-	}
-	s.screen.line("\nTry next, in another terminal:")
-	for _, e := range examples {
-		s.screen.line("  # %s\n  %s", e.purpose, e.command)
-	}
-}
-
-type link struct{ name, url string }
-
-func (s *starter) links() []link {
-	pool := s.spec.Pool.Name
-	var links []link
-	if s.server != nil {
-		links = append(links, link{"the pool", s.workflowURL(api.PoolWorkflowID(pool))},
-			link{"worker 0", s.workflowURL(api.WorkerWorkflowID(pool, 0))})
-	}
-	if endpoint := s.agent.Endpoint(); strings.HasPrefix(endpoint, "http") {
-		links = append(links, link{"the dashboard", endpoint + "/ui"})
-	}
-	return append(links, link{"the gateway", s.agent.Endpoint()})
-}
-
-type example struct{ purpose, command string }
-
-func (s *starter) examples(ctx context.Context) []example {
-	pool := s.spec.Pool.Name
-	pid := "PID"
+	pool, endpoint, pid := s.spec.Pool.Name, s.agent.Endpoint(), "PID"
 	if state, err := s.client.Pool(pool).State(ctx, 0); err == nil && state.PID != 0 {
 		pid = fmt.Sprint(state.PID)
 	}
-	examples := []example{
-		{"list the workers", s.ctl() + " ps " + pool},
-		{"kill worker 0 and read its history",
-			fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), api.WorkerName(pool, 0))},
+	s.screen.line("\nEverything keeps running until Ctrl-C. Look at:")
+	if s.server != nil {
+		s.screen.line("  the pool       %s", s.workflowURL(api.PoolWorkflowID(pool)))
+		s.screen.line("  worker 0       %s", s.workflowURL(api.WorkerWorkflowID(pool, 0)))
 	}
-	if s.library != nil && s.options.Security == (gateway.Security{}) && strings.HasPrefix(s.agent.Endpoint(), "http") {
-		return append(examples, example{"call a worker",
-			fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,
-				s.agent.Endpoint(), pool, filepath.Join(s.library.Folder, "ast.py"))})
+	if strings.HasPrefix(endpoint, "http") {
+		s.screen.line("  the dashboard  %s/ui", endpoint)
 	}
-	return append(examples, example{"remove one worker",
-		fmt.Sprintf("%s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))})
+	s.screen.line("  the gateway    %s", endpoint)
+	s.screen.line("\nTry next, in another terminal:\n  # list the workers\n  %s ps %s", s.ctl(), pool)
+	s.screen.line("  # kill worker 0 and read its history\n  kill -9 %s; sleep 2; %s history %s", pid, s.ctl(),
+		api.WorkerName(pool, 0))
+	if s.library != nil && s.options.Security == (gateway.Security{}) && strings.HasPrefix(endpoint, "http") {
+		s.screen.line("  # call a worker\n  curl -s %s/v1/pools/%s/call/measure -d '{\"paths\": [\"%s\"]}'", endpoint, pool,
+			filepath.Join(s.library.Folder, "ast.py"))
+		return
+	}
+	s.screen.line("  # remove one worker\n  %s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))
 }
 
 // workflowURL returns a workflow's page in the Web UI.

@@ -40,12 +40,8 @@ func (s *starter) startPool(ctx context.Context) error {
 	if err := s.awaitReady(ctx, pool, began); err != nil {
 		return err
 	}
-	if s.exampleFile != "" { // every worker now runs this version
-		if err := removeOlder(s.data.files(), s.exampleFile); err != nil {
-			s.log.Warn("removing files of earlier versions failed", "error", err)
-		}
-	}
-	s.screen.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size, rounded(time.Since(began)))
+	s.screen.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size,
+		time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 

@@ -3,10 +3,8 @@ package dev
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
-	"time"
-
-	"github.com/schollz/progressbar/v3"
 
 	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/internal/logging"
@@ -25,29 +23,19 @@ func (s *screen) line(format string, args ...any) {
 	fmt.Fprintf(s.out, format+"\n", args...)
 }
 
-// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %. The returned
-// functions must not be called concurrently.
-func (s *screen) progress(total int) (show func(codemetrics.Summary, int), end func()) {
-	if !logging.Terminal(s.out) {
-		tenths := 0
-		return func(sum codemetrics.Summary, total int) {
-			if now := 10 * sum.Files / max(1, total); now > tenths {
-				tenths = now
-				s.line("%3d %%  %d of %d files", 10*now, sum.Files, total)
-			}
-		}, func() {}
-	}
-	bar := progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(s.out), progressbar.OptionSetDescription("Measuring"), progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(), progressbar.OptionSetItsString("files"), progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetRenderBlankState(true))
-	return func(sum codemetrics.Summary, _ int) {
-			if sum.Retried > 0 {
-				bar.Describe(fmt.Sprintf("Measuring (%d calls retried)", sum.Retried))
-			}
-			_ = bar.Set(sum.Files) // a failure to draw does not matter
-		}, func() {
-			_ = bar.Exit()
-			s.line("")
+// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %.
+func (s *screen) progress(total int) func(codemetrics.Summary) {
+	tenths, terminal := 0, logging.Terminal(s.out)
+	return func(sum codemetrics.Summary) {
+		now := 10 * sum.Files / max(1, total)
+		if terminal {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			fmt.Fprintf(s.out, "\r%-30s %d of %d files, %d calls retried", strings.Repeat("█", 3*now), sum.Files, total,
+				sum.Retried)
+		} else if now > tenths {
+			s.line("%3d %%  %d of %d files", 10*now, sum.Files, total)
 		}
+		tenths = now
+	}
 }

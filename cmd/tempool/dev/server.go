@@ -58,8 +58,7 @@ func (s *starter) findOrStartServer(ctx context.Context) error {
 	}
 	s.temporal.Namespace = cmp.Or(s.options.Namespace, profile.Namespace, client.DefaultNamespace)
 	s.temporal.Address = cmp.Or(profile.Address, client.DefaultHostPort)
-	if s.options.Port != 0 || s.options.UIPort != 0 || s.options.Fresh ||
-		profile.Address == "" && free(s.temporal.Address) {
+	if s.options.Port != 0 || s.options.UIPort != 0 || profile.Address == "" && free(s.temporal.Address) {
 		return s.startOwnServer(ctx)
 	}
 	switch version, err := s.runningVersion(ctx); {
@@ -90,11 +89,6 @@ func (s *starter) runningVersion(ctx context.Context) (string, error) {
 }
 
 func (s *starter) startOwnServer(ctx context.Context) error {
-	if s.options.Fresh {
-		if err := s.data.removeDatabase(); err != nil {
-			return err
-		}
-	}
 	server, err := devserver.Start(ctx, devserver.Options{
 		DBFile: s.data.database(), Namespace: s.temporal.Namespace, Log: s.data.serverOut,
 		Port:     s.port(s.options.Port, defaultPort, "Temporal"),

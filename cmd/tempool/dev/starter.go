@@ -24,12 +24,10 @@ type Options struct {
 	// Payloads say how what Temporal stores is encoded; an agent uses no codec server.
 	Payloads tempool.Payloads
 	PoolFile string // "" is the example pool
-	Size     int    // 0: the size in the file
 	// Port and UIPort are of its own Temporal server; 0 is the default port, or any free port if that is taken.
 	Port, UIPort int
 	Listen       string // of the gateway; "" is the default address, or any free port if that is taken
 	Security     gateway.Security
-	Fresh        bool
 	// DataDir outlives a run. Default: tempool/dev in the user's cache folder.
 	DataDir string
 	Out     io.Writer
@@ -42,9 +40,8 @@ type starter struct {
 	data    *dataDir
 	log     *slog.Logger
 
-	spec        spec.Spec
-	exampleFile string               // the unpacked pool.toml, if the example runs
-	library     *codemetrics.Library // the files that the job measures; nil for no job
+	spec    spec.Spec
+	library *codemetrics.Library // the files that the job measures; nil for no job
 
 	server   *devserver.Server // nil if tempool dev uses a running server
 	temporal tempool.Options
