@@ -3,21 +3,14 @@ package devserver
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/internal/installcache"
 )
 
-// downloadRetry is how long a failed download is remembered. A machine without network then does not retry it at every
-// start.
-const downloadRetry = 24 * time.Hour
-
-// installer keeps the temporal program at <folder>/<installed>/temporal, and a note of the last failed download beside
-// it. download and build write the program to the path that they are given.
+// installer keeps the temporal program at <folder>/<installed>/temporal. download and build write the program to the
+// path that they are given.
 type installer struct {
 	folder   string
 	progress func(sentence string)
@@ -41,15 +34,7 @@ func (i installer) ensure(ctx context.Context) (string, error) {
 
 func (i installer) install(ctx context.Context, scratch string) error {
 	program := filepath.Join(scratch, "temporal")
-	errDownload := i.recentFailure()
-	if errDownload == nil {
-		errDownload = i.run(ctx, "Downloading the Temporal server", program, i.download)
-		if errDownload != nil && ctx.Err() == nil {
-			if err := i.recordFailure(errDownload); err != nil {
-				return err
-			}
-		}
-	}
+	errDownload := i.run(ctx, "Downloading the Temporal server", program, i.download)
 	if errDownload == nil || ctx.Err() != nil {
 		return errDownload
 	}
@@ -80,26 +65,4 @@ func (i installer) run(ctx context.Context, action, program string,
 			i.progress(fmt.Sprintf("%s: %d s so far.", action, int(time.Since(began).Seconds())))
 		}
 	}
-}
-
-func (i installer) failureNote() string { return filepath.Join(i.folder, "download-failed") }
-
-// recentFailure returns the error of the last download, if it failed less than downloadRetry ago.
-func (i installer) recentFailure() error {
-	info, err := os.Stat(i.failureNote())
-	if err != nil || time.Since(info.ModTime()) > downloadRetry {
-		return nil
-	}
-	note, err := os.ReadFile(i.failureNote())
-	if err != nil {
-		return nil
-	}
-	return fmt.Errorf("failed on %s: %s", info.ModTime().Format(time.DateTime), strings.TrimSpace(string(note)))
-}
-
-func (i installer) recordFailure(failure error) error {
-	if err := atomicfile.Write(i.failureNote(), []byte(failure.Error()+"\n"), 0o644); err != nil {
-		return fmt.Errorf("record the failed download: %w", err)
-	}
-	return nil
 }

@@ -47,24 +47,6 @@ func TestADownloadedServerIsReused(t *testing.T) {
 	require.Equal(t, path, again)
 }
 
-func TestAFailedDownloadIsNotRetriedForADay(t *testing.T) {
-	i := newInstaller(t)
-	downloads := 0
-	i.download = func(context.Context, string, string) error { downloads++; return errors.New("no network") }
-	for range 2 {
-		_, err := i.ensure(t.Context())
-		require.ErrorContains(t, err, "no network")
-	}
-	require.Equal(t, 1, downloads)
-
-	yesterday := time.Now().Add(-downloadRetry - time.Minute)
-	require.NoError(t, os.Chtimes(i.failureNote(), yesterday, yesterday))
-	i.build = provides("1.29.1")
-	_, err := i.ensure(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 2, downloads)
-}
-
 func TestWithoutNetworkAndGoTheErrorSaysWhatToDo(t *testing.T) {
 	_, err := newInstaller(t).ensure(t.Context())
 	require.ErrorContains(t, err, "neither downloaded")
