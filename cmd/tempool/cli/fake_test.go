@@ -328,7 +328,7 @@ func (p *fakePool) ReleaseKey(_ context.Context, slot int) (api.ReleaseResult, e
 }
 
 func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
-	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
+	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s", p.name, session, r.To))
 	return p.migration, p.err
 }
 

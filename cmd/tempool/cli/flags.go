@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,21 +81,4 @@ func (a *app) specFileFlag(c *cobra.Command, s *spec.Spec) {
 		}
 		return run(cmd, args)
 	}
-}
-
-// explainNegativeNumber explains the error for an argument such as -3, which the parser takes for a flag.
-func explainNegativeNumber(c *cobra.Command, err error) error {
-	var unknown interface {
-		error
-		GetSpecifiedShortnames() string
-	}
-	if !errors.As(err, &unknown) {
-		return err
-	}
-	number := unknown.GetSpecifiedShortnames()
-	if _, err := strconv.Atoi(number); err != nil {
-		return unknown
-	}
-	return usagef("-%s is a negative number, which %s does not take; write %s", number, c.CommandPath(),
-		c.UseLine())
 }

@@ -15,7 +15,7 @@ func init() {
 	cobra.AddTemplateFunc("flags", func(f *pflag.FlagSet) string {
 		return strings.TrimRight(f.FlagUsagesWrapped(helpWidth), "\n")
 	})
-	cobra.AddTemplateFunc("version", func() string { return readVersion().String() })
+	cobra.AddTemplateFunc("version", versionText)
 }
 
 // helpTemplate and usageTemplate are cobra's, with lines that fit, and with the flags of all commands on the page of

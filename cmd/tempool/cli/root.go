@@ -38,19 +38,19 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		{"Calls, leases and sessions:", []*cobra.Command{a.callCommand(), a.checkoutCommand(), a.checkinCommand(),
 			a.sessionsCommand(), a.mcpCommand()}},
 		{"Access:", []*cobra.Command{a.tokenCommand(), a.codecServerCommand()}},
-		{"Others:", []*cobra.Command{a.versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.commands {
 			c.GroupID = group.title
 			root.AddCommand(c)
 		}
-		root.SetHelpCommandGroupID(group.title) // that of the last group
-		root.SetCompletionCommandGroupID(group.title)
 	}
+	const others = "Others:"
+	root.AddGroup(&cobra.Group{ID: others, Title: others})
+	root.SetHelpCommandGroupID(others)
+	root.SetCompletionCommandGroupID(others)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SetFlagErrorFunc(explainNegativeNumber)
 
 	a.format = formatTable
 	flags := root.PersistentFlags()
@@ -67,7 +67,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		"base URL of a codec server, instead of --payload-keys (default: the standard Temporal settings)")
 	flags.StringVar(&a.options.Payloads.CodecAuth, "codec-auth", "", "Authorization header for the codec server")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
-	root.Version = "see tempool version" // defines --version, which prints what that prints
+	root.Version = "see versionText" // defines --version
 	root.SetVersionTemplate("{{version}}")
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)

@@ -22,8 +22,8 @@ func (a *app) sessionsCommand() *cobra.Command {
   tempool sessions get python user:42
   tempool sessions evacuate python/2`,
 	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsRemoveCommand(), a.sessionsBindingsCommand(),
-		a.sessionsUnbindCommand(), a.sessionsExportCommand(), a.sessionsImportCommand(), a.sessionsCopyCommand(),
-		a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
+		a.sessionsExportCommand(), a.sessionsImportCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(),
+		a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
 // sessionCommand makes c run with the pool that its first argument names, for at most --timeout.

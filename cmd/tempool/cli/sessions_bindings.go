@@ -36,18 +36,3 @@ line, or the field next, has the value of --after for the next page.`,
 		})
 	})
 }
-
-func (a *app) sessionsUnbindCommand() *cobra.Command {
-	return a.sessionCommand(&cobra.Command{
-		Use:   "unbind POOL SESSION",
-		Short: "End the binding of a session to a worker",
-		Long: "End the binding of a session to a worker. The next call of the session goes to any worker, and binds the " +
-			"session to it.",
-		Example: "  tempool sessions unbind python user:42",
-	}, func(ctx context.Context, p pool, args []string) error {
-		if err := p.Session(args[1]).Unbind(ctx); err != nil {
-			return err
-		}
-		return a.printMessage(api.SessionBinding{Session: args[1]}, "unbound session %s", args[1])
-	})
-}

@@ -15,27 +15,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// moveFlags are the common flags of the commands that move sessions.
-type moveFlags struct {
-	wait        waitFlags
-	hookTimeout time.Duration
-}
-
-func (m *moveFlags) flags(c *cobra.Command) {
-	c.Flags().DurationVar(&m.hookTimeout, "hook-timeout", api.DefaultHookTimeout,
-		"how long a worker may take to release or load one session")
-	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
-	checkFlags(c, func(*cobra.Command) error {
-		if m.hookTimeout <= 0 || m.hookTimeout > api.MaxHookTimeout {
-			return usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout,
-				api.MaxHookTimeout)
-		}
-		return nil
-	})
-}
-
 func (a *app) sessionsMigrateCommand() *cobra.Command {
-	var m moveFlags
+	var wait waitFlags
 	var to string
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
@@ -46,9 +27,8 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 		Example: `  tempool sessions migrate python user:42 --to python/3
   tempool sessions migrate python user:42 --to python/3 --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1],
-				api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
+		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
+			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to})
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
@@ -64,12 +44,12 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 		}
 		return err
 	}
-	m.flags(c)
+	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
 func (a *app) sessionsEvacuateCommand() *cobra.Command {
-	var m moveFlags
+	var wait waitFlags
 	var excludeFor time.Duration
 	var reason string
 	c := a.controlPlaneCommand(&cobra.Command{
@@ -82,10 +62,9 @@ process ends. If sessions could not be moved, they stay with the worker and the 
   tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
+		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason,
-				By: operator(),
+				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), Reason: reason, By: operator(),
 			})
 		})
 	})
@@ -98,12 +77,12 @@ process ends. If sessions could not be moved, they stay with the worker and the 
 		}
 		return nil
 	})
-	m.flags(c)
+	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
 func (a *app) sessionsRebalanceCommand() *cobra.Command {
-	var m moveFlags
+	var wait waitFlags
 	var parts map[string]int
 	var weights map[int]int // of parts
 	c := a.controlPlaneCommand(&cobra.Command{
@@ -115,9 +94,8 @@ each as tempool sessions migrate does. With --weight, sessions move only between
 		Example: `  tempool sessions rebalance python
   tempool sessions rebalance python --weight 0=2,1=1,2=1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx,
-				api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
+		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
+			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights})
 		})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "weight of each worker relative to the others, N=WEIGHT,...")
@@ -125,7 +103,7 @@ each as tempool sessions migrate does. With --weight, sessions move only between
 		weights, err = parseWeights(parts)
 		return err
 	})
-	m.flags(c)
+	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
@@ -143,16 +121,16 @@ func parseWeights(parts map[string]int) (map[int]int, error) {
 }
 
 // move starts a migration and, without --no-wait, waits for it. It fails if not all sessions have moved.
-func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context) (migration, error)) error {
+func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Context) (migration, error)) error {
 	started, err := send(ctx, a, start)
 	if err != nil {
 		return err
 	}
-	if m.wait.skip {
+	if wait.skip {
 		return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s",
 			started.WorkflowID())
 	}
-	moves, err := a.awaitMigration(ctx, started, m.wait.limit)
+	moves, err := a.awaitMigration(ctx, started, wait.limit)
 	if err != nil {
 		return err
 	}

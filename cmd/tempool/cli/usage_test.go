@@ -19,38 +19,37 @@ import (
 
 func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 	for line, says := range map[string]string{
-		"nonsense":                              `unknown command "nonsense"`,
-		"pool":                                  "needs one of the commands apply, diff, list",
-		"pool strat":                            "did you mean start?",
-		"workers":                               "needs one of the commands drain",
-		"help nonsense":                         `unknown command "nonsense"`,
-		"completion nosh":                       "unknown command",
-		"ps a b":                                "at most one POOL",
-		"ps Bad!":                               `invalid pool name "Bad!"`,
-		"ps -o xml":                             "write table, wide, json or name",
-		"top a b":                               "at most one POOL",
-		"logs":                                  "takes exactly POOL[/N]",
-		"logs Bad!":                             `invalid pool name "Bad!"`,
-		"logs python -f --previous":             "mutually exclusive",
-		"logs python -n -1":                     "--lines is -1",
-		"logs python/0 --since -1m":             "give a duration above zero",
-		"ps --nonsense":                         "unknown flag: --nonsense",
-		"ps --timeout 0s":                       "--timeout is 0s",
-		"ps --timeout soon":                     "invalid argument",
-		"pool list x":                           "takes no arguments",
-		"pool start":                            `"file" not set`,
-		"pool start p.toml":                     "to read a file, write tempool pool start -f p.toml",
-		"pool start -f p.toml --wait-timeout 0": "--wait-timeout is 0s",
-		"pool apply":                            `"file" not set`,
-		"pool stop":                             "takes exactly POOL",
-		"pool status python/0":                  `"python/0" is a worker, not a pool; write python`,
-		"pool scale python":                     "takes exactly POOL N|MIN..MAX|off; it got 1 argument",
-		"pool scale python many":                `"many" is not a number of workers`,
-		"pool scale python 0":                   "at least 1",
-		"pool scale python 8..2":                `"8..2" is not a range of workers; write MIN..MAX`,
-		"pool scale python 2..":                 `"2.." is not a range of workers`,
-		"pool scale python -3": "-3 is a negative number, which tempool pool scale does not take; write " +
-			"tempool pool scale POOL N|MIN..MAX|off",
+		"nonsense":                                    `unknown command "nonsense"`,
+		"pool":                                        "needs one of the commands apply, diff, list",
+		"pool strat":                                  "did you mean start?",
+		"workers":                                     "needs one of the commands drain",
+		"help nonsense":                               `unknown command "nonsense"`,
+		"completion nosh":                             "unknown command",
+		"ps a b":                                      "at most one POOL",
+		"ps Bad!":                                     `invalid pool name "Bad!"`,
+		"ps -o xml":                                   "write table, wide, json or name",
+		"top a b":                                     "at most one POOL",
+		"logs":                                        "takes exactly POOL[/N]",
+		"logs Bad!":                                   `invalid pool name "Bad!"`,
+		"logs python -f --previous":                   "mutually exclusive",
+		"logs python -n -1":                           "--lines is -1",
+		"logs python/0 --since -1m":                   "give a duration above zero",
+		"ps --nonsense":                               "unknown flag: --nonsense",
+		"ps --timeout 0s":                             "--timeout is 0s",
+		"ps --timeout soon":                           "invalid argument",
+		"pool list x":                                 "takes no arguments",
+		"pool start":                                  `"file" not set`,
+		"pool start p.toml":                           "to read a file, write tempool pool start -f p.toml",
+		"pool start -f p.toml --wait-timeout 0":       "--wait-timeout is 0s",
+		"pool apply":                                  `"file" not set`,
+		"pool stop":                                   "takes exactly POOL",
+		"pool status python/0":                        `"python/0" is a worker, not a pool; write python`,
+		"pool scale python":                           "takes exactly POOL N|MIN..MAX|off; it got 1 argument",
+		"pool scale python many":                      `"many" is not a number of workers`,
+		"pool scale python 0":                         "at least 1",
+		"pool scale python 8..2":                      `"8..2" is not a range of workers; write MIN..MAX`,
+		"pool scale python 2..":                       `"2.." is not a range of workers`,
+		"pool scale python -3":                        "unknown shorthand flag: '3' in -3",
 		"pool scale python -x":                        "unknown shorthand flag: 'x' in -x",
 		"workers drain":                               "takes exactly POOL[/N]",
 		"hosts drain":                                 "takes exactly HOST",
@@ -83,7 +82,6 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"sessions migrate hello me --to 1":            "write POOL/N",
 		"sessions evacuate hello":                     "write POOL/N",
 		"sessions evacuate hello/1 --exclude-for=-1s": "--exclude-for is -1s",
-		"sessions evacuate hello/1 --hook-timeout 0":  "--hook-timeout is 0s",
 		"sessions rebalance hello --weight a=1":       "--weight a=1",
 		"sessions rebalance hello --weight 0=-1":      "--weight 0=-1",
 		"checkin":                                     "takes exactly LEASE",
@@ -102,7 +100,6 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"dev --timeout 5s":                            "runs until it is stopped",
 		"agent --timeout 5s":                          "runs until it is stopped",
 		"setup now":                                   "takes no arguments",
-		"version 2":                                   "takes no arguments",
 	} {
 		t.Run(line, func(t *testing.T) {
 			f := newFakeControlPlane()
@@ -287,12 +284,8 @@ func TestHelpFitsATerminalAndNamesTheFlagsOfAllCommandsOnce(t *testing.T) {
 }
 
 func TestVersionAndSetup(t *testing.T) {
-	var version map[string]any
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakeControlPlane(), "version", "-o", "json").out), &version))
-	require.Contains(t, version["go"], "go1.")
-	text := ctl(t, newFakeControlPlane(), "--version").out
-	require.Equal(t, ctl(t, newFakeControlPlane(), "version").out, text)
-	require.Regexp(t, `^tempool +\d+\.\d+\.\d+\n(?s:.*)state formats +1`, text)
+	require.Regexp(t, `^tempool +\d+\.\d+\.\d+\n(?s:.*)go +go1\.(?s:.*)state formats +1`,
+		ctl(t, newFakeControlPlane(), "--version").out)
 
 	f := newFakeControlPlane()
 	require.Equal(t, "namespace test is ready for Tempool: nothing to add\n", ctl(t, f, "setup").out)
