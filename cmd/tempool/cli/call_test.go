@@ -129,8 +129,9 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
 	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
 	t.Setenv(envGateway, "nonsense")
-	r := failAt(t, "call", "hello", "greet")
-	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
+	r := runCtl(t, "call", "hello", "greet")
+	requireCode(t, ExitUsage, r)
+	require.Contains(t, r.err, `TEMPOOL_GATEWAY has "nonsense"`)
 	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1",
 		"http://127.0.0.1:1?token=s3cret"} {
 		for _, format := range []string{"table", "json"} {

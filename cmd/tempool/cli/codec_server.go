@@ -14,9 +14,6 @@ import (
 	"github.com/tempool/tempool/internal/loopback"
 )
 
-// codecServerStop bounds the answers to the last requests.
-const codecServerStop = 5 * time.Second
-
 func (a *app) codecServerCommand() *cobra.Command {
 	var listen string
 	var origins []string
@@ -63,18 +60,9 @@ Web UI, set the address as the codec endpoint; for the CLI, pass it as --codec-e
 func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
-	select {
-	case err := <-failed:
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
-	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), codecServerStop)
-	defer cancel()
-	err := server.Shutdown(stop)
-	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
+	return nil
 }

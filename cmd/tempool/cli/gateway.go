@@ -51,11 +51,16 @@ func (g *gatewayFlags) credentialFlags(a *app, c *cobra.Command) {
 	}
 }
 
-// check checks the form of the endpoints.
+// check takes the endpoints from the environment if there is no flag, and checks their form.
 func (g *gatewayFlags) check() error {
+	from := "--gateway"
+	if len(g.endpoints) == 0 {
+		from = envGateway
+		g.endpoints = strings.FieldsFunc(os.Getenv(envGateway), func(r rune) bool { return r == ',' || r == ' ' })
+	}
 	for _, endpoint := range g.endpoints {
 		if !isEndpoint(endpoint) {
-			return usagef("--gateway is %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", endpoint)
+			return usagef("%s has %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", from, endpoint)
 		}
 	}
 	return nil
@@ -69,31 +74,13 @@ func isEndpoint(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// apply sets the gateways in o.
-func (g *gatewayFlags) apply(o *tempool.Options) error {
-	o.Gateways = g.endpoints
-	if list := os.Getenv(envGateway); len(o.Gateways) == 0 && list != "" {
-		for endpoint := range strings.SplitSeq(list, ",") {
-			if endpoint = strings.TrimSpace(endpoint); !isEndpoint(endpoint) {
-				return api.Errorf(api.CodeInvalid,
-					"%s contains %q, which is not an endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway,
-					endpoint)
-			}
-			o.Gateways = append(o.Gateways, endpoint)
-		}
-	}
-	return nil
-}
-
 // gatewaysCommand makes c run with a connection to the gateways that g selects, or to the control plane that knows
 // them.
 func (a *app) gatewaysCommand(c *cobra.Command, g *gatewayFlags,
 	run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
 	g.flags(a, c)
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		if err := g.apply(&a.options); err != nil {
-			return err
-		}
+		a.options.Gateways = g.endpoints
 		dialled := false
 		err := a.withControlPlane(ctx, func(cp controlPlane) error {
 			dialled = true

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,7 +91,10 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		case status.Rollout.Halted != "":
 			return false, haltedRolloutError(ctx, cp.Pool(name), status)
 		}
-		progress = rolloutSummary(status.Rollout) + restartingSummary(status)
+		progress = rolloutSummary(status.Rollout) + ready.States(name, slices.DeleteFunc(slices.Clone(status.Workers),
+			func(w api.RosterEntry) bool {
+				return w.State.InService() || !slices.Contains(status.Rollout.Current, w.Slot)
+			}))
 		a.showProgress(name + ": " + progress)
 		return false, nil
 	}, func() string {
@@ -107,19 +111,6 @@ func rolloutSummary(r *api.Rollout) string {
 	}
 	if r.Halted != "" {
 		text += "; " + r.Halted
-	}
-	return text
-}
-
-// restartingSummary describes the workers that are restarting.
-func restartingSummary(status api.PoolStatus) string {
-	text := ""
-	for _, slot := range status.Rollout.Current {
-		for _, w := range status.Workers {
-			if w.Slot == slot && !w.State.InService() {
-				text += fmt.Sprintf("; %d is %s: %s", slot, w.State, oneLine(w.Reason, 100))
-			}
-		}
 	}
 	return text
 }

@@ -212,7 +212,7 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(bothReady, rolling, bothReady)})
 	r := succeed(t, f, "pool", "apply", "-f", poolFile(t))
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
-	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n",
+	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; python/1 draining\n",
 		r.err)
 }
 

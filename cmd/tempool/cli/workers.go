@@ -302,25 +302,26 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 // awaitSignal waits until every target is where the signal leads. It fails if a worker refuses the signal.
 func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets []*signaledWorker,
 	wait waitFlags) error {
+	var left []api.RosterEntry
 	return a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
 		status, err := p.Status(ctx)
 		if err != nil {
 			return false, err
 		}
-		done := 0
+		left = nil
 		for _, t := range targets {
 			if err := a.refresh(ctx, p, s, status, t); err != nil {
 				return false, err
 			}
-			if t.done {
-				done++
+			if !t.done {
+				left = append(left, api.RosterEntry{Slot: t.slot, State: t.State, Reason: t.Reason})
 			}
 		}
-		a.showProgress(fmt.Sprintf("%s %s: %d of %d", s.signal, p.Name(), done, len(targets)))
-		return done == len(targets), nil
+		a.showProgress(fmt.Sprintf("%s %s: %d of %d", s.signal, p.Name(), len(targets)-len(left), len(targets)))
+		return len(left) == 0, nil
 	}, func() string {
-		return fmt.Sprintf("%s of pool %s is not done after %s: %s; the signal stays in effect: run tempool ps %[2]s to "+
-			"follow", s.signal, p.Name(), formatDuration(wait.limit), pendingTargets(targets))
+		return fmt.Sprintf("%s of pool %s is not done after %s%s; the signal stays in effect: run tempool ps %[2]s to "+
+			"follow", s.signal, p.Name(), formatDuration(wait.limit), ready.States(p.Name(), left))
 	})
 }
 
@@ -349,24 +350,4 @@ func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.Po
 			"%[3]s), or when rotation.drain_timeout is over", t.Worker, t.lease.Holder, t.lease.ID))
 	}
 	return nil
-}
-
-// pendingTargets lists the targets that are not done, and why.
-func pendingTargets(targets []*signaledWorker) string {
-	var parts []string
-	for _, t := range targets {
-		if t.done {
-			continue
-		}
-		if len(parts) == 5 {
-			parts = append(parts, "…")
-			break
-		}
-		part := fmt.Sprintf("%s is %s", t.Worker, t.State)
-		if t.lease != nil {
-			part += fmt.Sprintf(" under lease %s of %s", t.lease.ID, t.lease.Holder)
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, ", ")
 }

@@ -110,7 +110,7 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 
 	f.pools["python"].states[0] = []api.WorkerState{busy}
 	late := fail(t, f, "workers", "suspend", "python", "--wait-timeout", "20ms")
-	require.Contains(t, late.err, "python/0 is busy under lease python.0.1.1 of alice")
+	require.Contains(t, late.err, "is not done after 20ms; python/0 busy; the signal stays in effect")
 }
 
 func TestARefusedSignalFailsWithTheWorkersReason(t *testing.T) {

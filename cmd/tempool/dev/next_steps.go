@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
@@ -35,6 +39,18 @@ func (s *starter) showNextSteps(ctx context.Context) {
 		return
 	}
 	s.screen.line("  # remove one worker\n  %s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))
+}
+
+// ctl returns the command line that runs tempool for this server.
+func (s *starter) ctl() string {
+	command, address, namespace := "tempool", s.temporal.Address, s.client.Namespace()
+	if !slices.Contains([]string{client.DefaultNamespace, os.Getenv("TEMPORAL_NAMESPACE")}, namespace) {
+		command = "TEMPORAL_NAMESPACE=" + namespace + " " + command
+	}
+	if !slices.Contains([]string{client.DefaultHostPort, "127.0.0.1:7233", os.Getenv("TEMPORAL_ADDRESS")}, address) {
+		command = "TEMPORAL_ADDRESS=" + address + " " + command
+	}
+	return command
 }
 
 // workflowURL returns a workflow's page in the Web UI.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/spec"
@@ -86,10 +87,17 @@ func TestOtherHostsMayRunThePool(t *testing.T) {
 	require.False(t, ownHostOnly(status))
 }
 
-func TestTheDefaultAddressIsRecognized(t *testing.T) {
-	for address, want := range map[string]bool{"": true, "localhost:7233": true, "127.0.0.1:7233": true,
-		"127.0.0.1:7234": false, "h:7233": false, "nonsense": false} {
-		require.Equal(t, want, isDefaultAddress(address), address)
+func TestTheCommandLineNamesAnUnusualServer(t *testing.T) {
+	connected, err := tempool.Dial(t.Context(),
+		tempool.Options{Gateways: []string{"http://127.0.0.1:1"}, Namespace: "default"})
+	require.NoError(t, err)
+	defer connected.Close()
+	s := &starter{client: connected}
+	t.Setenv("TEMPORAL_ADDRESS", "h:7233")
+	for address, want := range map[string]string{"localhost:7233": "tempool", "127.0.0.1:7233": "tempool",
+		"127.0.0.1:7234": "TEMPORAL_ADDRESS=127.0.0.1:7234 tempool", "h:7233": "tempool"} {
+		s.temporal.Address = address
+		require.Equal(t, want, s.ctl())
 	}
 }
 

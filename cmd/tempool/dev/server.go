@@ -19,8 +19,8 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 )
 
-// defaultUIPort is the default port of Temporal's Web UI.
-const defaultUIPort = 8233
+// defaultPort is the default port of Temporal, defaultUIPort that of its Web UI.
+const defaultPort, defaultUIPort = 7233, 8233
 
 const (
 	serverStopTimeout = 20 * time.Second
