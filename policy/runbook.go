@@ -35,7 +35,6 @@ var runbooks = map[string]string{
 	"certificate":       "gateway",
 	"pools":             "no-answer",
 	"placement":         "tempoolpooldown",
-	"capacity":          "tempoolagentfull",
 	"root":              "root",
 }
 

@@ -36,10 +36,8 @@ func (a *app) defineArguments(c *cobra.Command) {
 			c.ValidArgsFunction = a.completeHosts
 		case argPool:
 			c.ValidArgsFunction = a.completePools
-		case argWorker:
+		case argWorker, argPoolOrWorker:
 			c.ValidArgsFunction = a.completeWorkers
-		case argPoolOrWorker:
-			c.ValidArgsFunction = a.completePoolsAndWorkers
 		}
 	}
 }

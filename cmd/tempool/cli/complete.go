@@ -38,41 +38,27 @@ func (a *app) completeHosts(cmd *cobra.Command, args []string, _ string) ([]stri
 		})
 }
 
-// completePoolsAndWorkers completes the first argument with a pool or with POOL/N.
-func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string,
-	typed string) ([]string, cobra.ShellCompDirective) {
-	workers, directive := a.completeWorkers(cmd, args, typed)
-	if strings.Contains(typed, "/") {
-		return workers, directive
-	}
-	both := []string{}
-	for _, pool := range workers {
-		both = append(both, strings.TrimSuffix(pool, "/"), pool)
-	}
-	return both, directive
-}
-
-// completeWorkers completes the first argument with POOL/N; before the slash it offers pools.
+// completeWorkers completes the first argument with POOL/N; before the slash it offers pools, with and without one.
 func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	name, _, slash := strings.Cut(typed, "/")
+	directive := cobra.ShellCompDirectiveNoFileComp
 	if !slash {
-		return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace,
-			func(ctx context.Context, cp controlPlane) ([]string, error) {
-				pools, err := cp.ListPools(ctx)
-				for i := range pools {
-					pools[i] += "/"
-				}
-				return pools, err
-			})
+		directive |= cobra.ShellCompDirectiveNoSpace
 	}
-	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
-		func(ctx context.Context, cp controlPlane) ([]string, error) {
-			var workers []string
-			status, err := cp.Pool(name).Status(ctx)
-			for _, w := range status.Workers {
-				workers = append(workers, api.WorkerName(name, w.Slot))
+	return a.completeFirst(cmd, args, directive,
+		func(ctx context.Context, cp controlPlane) (words []string, err error) {
+			if slash {
+				status, err := cp.Pool(name).Status(ctx)
+				for _, w := range status.Workers {
+					words = append(words, api.WorkerName(name, w.Slot))
+				}
+				return words, err
 			}
-			return workers, err
+			pools, err := cp.ListPools(ctx)
+			for _, pool := range pools {
+				words = append(words, pool, pool+"/")
+			}
+			return words, err
 		})
 }
 

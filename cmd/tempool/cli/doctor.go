@@ -27,7 +27,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check a set-up and suggest a fix for each finding",
 		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks,
-limits, disks and gateways; the pools and where their workers fit. Each finding suggests a fix.
+limits, disks and gateways; the pools and their workers. Each finding suggests a fix.
 
 problem   something does not work, or soon will not; the exit code is 1
 warning   it works, but not as well as it could

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -316,25 +315,18 @@ func onlyForItsMachine(endpoint string) bool {
 	return err == nil && (u.Scheme == "unix" || loopback.Host(u.Hostname()))
 }
 
-// placement checks whether the workers of all pools fit somewhere, and as whom they run.
+// placement checks whether the workers of all pools have a host and serve, and as whom they run.
 func (d *diagnosis) placement(s setup) {
 	if s.poolsErr != nil {
 		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
 		return
 	}
-	labels, capacity, root := map[string]bool{}, map[string]int{}, false // capacity by label
+	labels, root := []string{}, false
 	for _, h := range s.hosts {
 		if r := h.Heartbeat.Agent; r != nil {
-			root = root || r.Root
-			for _, label := range r.Labels {
-				labels[label] = true
-				if h.status.Draining == "" {
-					capacity[label] += r.Capacity
-				}
-			}
+			root, labels = root || r.Root, append(labels, r.Labels...)
 		}
 	}
-	wanted := map[string]int{}
 	for _, p := range s.pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
@@ -342,25 +334,15 @@ func (d *diagnosis) placement(s setup) {
 				message(p.err))
 			continue
 		}
-		label := p.Spec.Pool.Placement
-		wanted[label] += p.Size
-		switch {
-		case !labels[label]:
+		if label := p.Spec.Pool.Placement; !slices.Contains(labels, label) {
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
-		default:
+		} else {
 			d.health(subject, policy.NewRosterReport(p.PoolStatus, s.now))
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
 				"its workers run as root, like the agent")
-		}
-	}
-	for _, label := range slices.Sorted(maps.Keys(wanted)) {
-		if labels[label] && wanted[label] > capacity[label] {
-			d.add(levelWarning, "capacity", "label "+label, "start further agents with this label, or raise --capacity",
-				"its pools need %s, and its hosts that do not drain have capacity for %d",
-				plural(wanted[label], "worker"), capacity[label])
 		}
 	}
 }

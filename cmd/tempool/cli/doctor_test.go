@@ -149,10 +149,10 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"paused starts": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].StartsPaused = "7 starts failed in a row"
 		}, levelProblem, "pools", "7 starts failed in a row", "starts are retried"},
-		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.pools["python"].statuses[0].Size = 11 }, levelWarning,
-			"capacity", "11 workers", "--capacity"},
-		"a drained host has no room": {func(f *fakeControlPlane, _ *api.AgentReport) { f.draining = "kernel" }, levelWarning,
-			"capacity", "capacity for 0", "start further agents"},
+		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			s := &f.pools["python"].statuses[0]
+			s.Ready, s.Workers[0].State, s.Workers[0].ReasonCode = 0, lifecycle.Pending, api.ReasonNoCapacity
+		}, levelProblem, "pools", "python/0", "--capacity"},
 		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",
 			"pool.user"},
 		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {

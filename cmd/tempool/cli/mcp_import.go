@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,9 +16,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
-
-// maxClientFile bounds the configuration of an MCP client: some keep much else in the same file.
-const maxClientFile = 16 << 20
 
 // clientConfig is what a pool can be made of in the configuration of an MCP client.
 type clientConfig struct {
@@ -75,17 +71,9 @@ func (s clientServer) skipped() string {
 
 // readClientConfig reads a configuration, in TOML or in JSON with comments. Errors name the position.
 func readClientConfig(path string) (c clientConfig, err error) {
-	file, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return c, api.Errorf(api.CodeInvalid, "read the client's configuration: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxClientFile+1))
-	if err == nil && len(data) > maxClientFile {
-		err = errors.New("it is larger than 16 MiB")
-	}
-	if err != nil {
-		return c, api.Errorf(api.CodeInvalid, "read %s: %w", path, err)
 	}
 	line, column := 1, 1
 	if filepath.Ext(path) == ".toml" {

@@ -235,7 +235,7 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 		"ps p":                     {"python", "mcp"},
 		"pool status m":            {"python", "mcp"},
 		"pool stop python another": nil,
-		"history py":               {"python/", "mcp/"},
+		"history py":               {"python", "python/", "mcp", "mcp/"},
 		"history python/":          {"python/0", "python/1"},
 		"checkout m":               {"python", "python/", "mcp", "mcp/"},
 		"call py":                  {"python", "mcp"},
