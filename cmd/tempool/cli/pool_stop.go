@@ -71,7 +71,7 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 		}
 	}, func() string {
 		return fmt.Sprintf("pool %s has not stopped after %s%s; it continues to stop: run tempool ps %[1]s to follow, and "+
-			"check that the agents of its workers are running", name, formatDuration(limit), ready.Describe(name, left))
+			"check that the agents of its workers are running", name, formatDuration(limit), ready.States(name, left))
 	})
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()

@@ -203,7 +203,7 @@ func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
 		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")))})
 	r := fail(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
-	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: slot removed (by pool)")
+	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 draining: slot removed (by pool)")
 }
 
 func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
@@ -212,8 +212,8 @@ func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(bothReady, rolling, bothReady)})
 	r := succeed(t, f, "pool", "apply", "-f", poolFile(t))
 	require.Equal(t, "pool python runs spec version 2\n", r.out)
-	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; python/1 draining\n",
-		r.err)
+	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; "+
+		"python/1 draining: a new spec\n", r.err)
 }
 
 func TestApplyNamesTheVersionTheReasonAndTheOperator(t *testing.T) {

@@ -57,8 +57,8 @@ func States(pool string, workers []api.RosterEntry) string {
 			break
 		}
 		part := fmt.Sprintf("%s %s", api.WorkerName(pool, w.Slot), w.State)
-		if w.State == lifecycle.Pending || w.State.Outcome() {
-			part += ": " + format.OneLine(w.Reason, 60)
+		if w.Reason != "" && !w.State.InService() {
+			part += ": " + format.OneLine(w.Reason, 200)
 		}
 		parts = append(parts, part)
 	}
@@ -142,24 +142,11 @@ func LastFailure(ctx context.Context, from Histories, slot int) (failure lifecyc
 	return failure, found
 }
 
-// Summary says how far the workers are after a limit. The first that waits stands for all.
+// Summary says how far the workers are after a limit.
 func (p Progress) Summary(pool string, limit time.Duration) string {
 	text := fmt.Sprintf("pool %s is not ready after %s", pool, format.Duration(limit))
 	if p.Wanted > 0 { // the pool has answered
 		text += fmt.Sprintf(" (%d of %d workers are)", p.Ready, p.Wanted)
 	}
-	return text + Describe(pool, p.Waiting)
-}
-
-// Describe is what the first of some workers is doing, after a semicolon; "" without workers.
-func Describe(pool string, workers []api.RosterEntry) string {
-	if len(workers) == 0 {
-		return ""
-	}
-	w := workers[0]
-	text := fmt.Sprintf("; %s is %s", api.WorkerName(pool, w.Slot), w.State)
-	if w.Reason != "" {
-		text += ": " + format.OneLine(w.Reason, 200)
-	}
-	return text
+	return text + States(pool, p.Waiting)
 }
