@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 
 // fakeControlPlane is a control plane whose pools follow a script. It records requests that change something, in order.
 type fakeControlPlane struct {
+	in        string // the standard input
 	mu        sync.Mutex
 	missing   []string
 	agents    tempool.Agents
@@ -426,7 +428,7 @@ func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
 func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 	var out, err bytes.Buffer
 	a := &app{
-		in: strings.NewReader("from standard input"), out: &out, err: &err, pollInterval: time.Millisecond,
+		in: strings.NewReader(cmp.Or(f.in, "from standard input")), out: &out, err: &err, pollInterval: time.Millisecond,
 		now: func() time.Time { return noon },
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o

@@ -93,7 +93,7 @@ type importResult struct {
 
 // importFlags are the flags of tempool mcp import.
 type importFlags struct {
-	only, inputs         []string
+	only                 []string
 	mode, workspace, dir string
 	start                bool
 }
@@ -125,7 +125,6 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 	completeFlag(c, "mode", modes...)
 	f.StringVar(&flags.workspace, "workspace", "",
 		"the folder in which the servers run, and ${workspaceFolder} (default: that of FILE, without .vscode or .cursor)")
-	f.StringArrayVar(&flags.inputs, "input", nil, "ID=VALUE for ${input:ID}, instead of asking")
 	f.StringVar(&flags.dir, "dir", ".", "the folder for the files of the pools")
 	f.BoolVar(&flags.start, "start", false, "start the pools, and wait until their workers are ready")
 	for _, name := range []string{"workspace", "dir"} {
@@ -166,14 +165,8 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 func (a *app) importServers(paths []string, flags importFlags) (importResult, error) {
 	result := importResult{Pools: []importedPool{}, Skipped: map[string]string{},
 		clientEntries: clientEntries{map[string]clientEntry{}}}
-	inputs := map[string]string{}
-	for _, text := range flags.inputs {
-		id, answer, found := strings.Cut(text, "=")
-		if !found {
-			return result, usagef("--input is %q; write ID=VALUE", text)
-		}
-		inputs[id] = answer
-	}
+	inputs, lines := map[string]string{}, bufio.NewReader(a.in)
+	ask := func(input clientInput) (string, error) { return a.askInput(input, lines) }
 	missing := slices.Clone(flags.only)
 	from := map[string]string{}
 	for _, path := range paths {
@@ -189,7 +182,7 @@ func (a *app) importServers(paths []string, flags importFlags) (importResult, er
 			workspace = filepath.Dir(workspace)
 		}
 		m := importer{path: path, workspace: workspace, mode: flags.mode, inputs: inputs, declared: config.Inputs,
-			ask: a.askInput, warn: a.warn}
+			ask: ask, warn: a.warn}
 		servers := config.all()
 		for _, name := range slices.Sorted(maps.Keys(servers)) {
 			if len(flags.only) > 0 && !slices.Contains(flags.only, name) {
@@ -219,23 +212,21 @@ func (a *app) importServers(paths []string, flags importFlags) (importResult, er
 	return result, nil
 }
 
-// askInput asks for what VS Code would.
-func (a *app) askInput(input clientInput) (answer string, err error) {
-	file, isFile := a.in.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) {
-		return "", fmt.Errorf("${input:%s} must be asked for, and there is no terminal; give it by --input %[1]s=VALUE",
-			input.ID)
-	}
+// askInput asks for what VS Code would; without a terminal, each answer is a line of the standard input.
+func (a *app) askInput(input clientInput, lines *bufio.Reader) (answer string, err error) {
 	fmt.Fprint(a.err, printable(cmp.Or(input.Description, input.ID)), ": ")
-	if input.Password {
+	if file, isFile := a.in.(*os.File); input.Password && isFile && term.IsTerminal(int(file.Fd())) {
 		var secret []byte
 		secret, err = term.ReadPassword(int(file.Fd()))
 		fmt.Fprintln(a.err)
 		answer = string(secret)
 	} else {
-		answer, err = bufio.NewReader(file).ReadString('\n')
+		answer, err = lines.ReadString('\n')
 	}
-	return cmp.Or(strings.TrimSpace(answer), input.Default), err
+	if err != nil {
+		return "", fmt.Errorf("${input:%s} has no answer; give a line for each on the standard input: %w", input.ID, err)
+	}
+	return cmp.Or(strings.TrimSpace(answer), input.Default), nil
 }
 
 // write writes the files of the pools, and none if one of them exists.

@@ -39,8 +39,9 @@ func TestPoolsAreMadeOfTheConfigurationsOfClients(t *testing.T) {
 	codex := writeConfig(t, "config.toml", "model = 'x'\n[mcp_servers.sub_agent]\ncommand = 'agent'\nargs = ['${HOME}']\n"+
 		"env_vars = ['TOKEN']\nenabled_tools = ['a']\n[mcp_servers.off]\ncommand='x'\nenabled = false\n")
 	dir := t.TempDir()
-	r := ctl(t, newFakeControlPlane(), "mcp", "import", claude, code, codex, "--dir", dir, "--input", "key=k=1", "-o",
-		"json")
+	f := newFakeControlPlane()
+	f.in = "k=1\n"
+	r := ctl(t, f, "mcp", "import", claude, code, codex, "--dir", dir, "-o", "json")
 	requireCode(t, ExitOK, r)
 	got := decode[struct {
 		Pools   []importedPool
@@ -117,7 +118,7 @@ func TestWhatCannotBeImportedIsRefused(t *testing.T) {
 		{`{"mcpServers": {"a": {"command": "${nonsense:x}"}}}`, "${nonsense:x} is no variable that tempool knows"},
 		{`{"mcpServers": {"a": {"command": "${IMPORT_UNSET}"}}}`, "the variable IMPORT_UNSET is not set"},
 		{`{"servers": {"a": {"command": "${input:k}"}}}`, "${input:k} is not among inputs"},
-		{`{"inputs": [{"id": "k"}], "servers": {"a": {"command": "${input:k}"}}}`, "give it by --input k=VALUE"},
+		{`{"inputs": [{"id": "k"}], "servers": {"a": {"command": "${input:k}"}}}`, "${input:k} has no answer; give a line for each"},
 		{`{"mcpServers": {"a b": {"command": "x"}, "A-b": {"command": "x"}}}`, "would have the name of that of A-b in"},
 		{`{"mcpServers": {"a": {"command": "x", "env": {"TEMPOOL_A": "${TEMPOOL_A}"}}}}`, "is set by Tempool"},
 		{`{"mcpServers": {"b": {"command": "x"}}}`, "there is no server a in"},

@@ -113,20 +113,12 @@ func (a *app) group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command
 func (a *app) completeCobra(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	examples := map[string]string{
-		"tempool help":                  "  tempool help pool start",
-		"tempool completion":            "  tempool completion bash > /etc/bash_completion.d/tempool",
-		"tempool completion bash":       "  source <(tempool completion bash)",
-		"tempool completion zsh":        `  tempool completion zsh > "${fpath[1]}/_tempool"`,
-		"tempool completion fish":       "  tempool completion fish > ~/.config/fish/completions/tempool.fish",
-		"tempool completion powershell": "  tempool completion powershell | Out-String | Invoke-Expression",
-	}
 	for _, c := range walk(root) {
-		if example, found := examples[c.CommandPath()]; found {
-			c.Example = example
-		}
-		switch c.CommandPath() {
-		case "tempool help":
+		switch {
+		case c.HasParent() && c.Parent().Name() == "completion": // whose text says where to put it
+			c.Example = "  " + c.CommandPath()
+		case c.Name() == "help":
+			c.Example = "  tempool help pool start"
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
 					return usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "),
@@ -134,7 +126,8 @@ func (a *app) completeCobra(root *cobra.Command) {
 				}
 				return nil
 			}
-		case "tempool completion":
+		case c.Name() == "completion":
+			c.Example = "  tempool completion bash"
 			a.group(c)
 		}
 	}
