@@ -12,30 +12,26 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// agentCheckInterval is how long workers may make no progress before tempool checks whether an agent can start them.
-const agentCheckInterval = 3 * time.Second
-
 // readyWait is a wait for workers to be in service.
 type readyWait struct {
 	ready.Tracker
 	pool    string
 	program spec.Pool
 	limit   time.Duration
-
-	agentsChecked time.Time
-	progress      ready.Progress
-	agentHint     string
 }
 
-// awaitReady waits until every worker that w tracks is in service. It fails early if a worker cannot start.
+// awaitReady waits until every worker that w tracks is in service. It fails early if a worker cannot start. It warns
+// only if no agent runs at all: one that has just started may not ask for workers yet.
 func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) error {
-	a.checkAgents(ctx, cp, w, true)
+	if agents, err := ask(ctx, a, cp.Agents, w.program); err == nil && agents.Workflows == 0 {
+		a.warn(agentHint(agents, a.options.Address, w.program))
+	}
+	var progress ready.Progress
 	return a.await(ctx, w.limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(w.pool).Status(ctx)
 		if err != nil {
 			if ctx.Err() == nil { // not the limit
 				a.showProgress(w.pool + ": waiting for an agent to answer")
-				a.checkAgents(ctx, cp, w, false)
 			}
 			return false, err
 		}
@@ -43,47 +39,27 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 			return false, api.Errorf(api.CodeDraining,
 				"pool %s is stopping because a user stopped it; start it again once it has stopped", w.pool)
 		}
-		w.progress = w.Update(status)
-		if len(w.progress.Failing) > 0 {
-			return false, a.startFailure(ctx, cp.Pool(w.pool), w.progress.Failing[0])
+		progress = w.Update(status)
+		if len(progress.Failing) > 0 {
+			return false, a.startFailure(ctx, cp.Pool(w.pool), progress.Failing[0])
 		}
-		a.showProgress(w.progress.Line(w.pool))
-		if !w.progress.Done() {
-			a.checkAgents(ctx, cp, w, false)
-		}
-		return w.progress.Done(), nil
+		a.showProgress(progress.Line(w.pool))
+		return progress.Done(), nil
 	}, func() string {
-		hint := w.agentHint
+		hint := ""
+		if agents, err := ask(ctx, a, cp.Agents, w.program); err == nil {
+			hint = agentHint(agents, a.options.Address, w.program)
+		}
 		switch {
 		case hint != "":
-		case w.progress.Wanted == 0: // Temporal lists agents for a while after they stopped
+		case progress.Wanted == 0: // Temporal lists agents for a while after they stopped
 			hint = "the pool does not answer, so probably no agent is running; start one with: tempool agent"
 		default:
 			hint = fmt.Sprintf("it keeps starting; run tempool pool status %s to follow, or tempool pool stop %[1]s to give up",
 				w.pool)
 		}
-		return w.progress.Summary(w.pool, w.limit) + "; " + hint
+		return progress.Summary(w.pool, w.limit) + "; " + hint
 	})
-}
-
-// checkAgents warns, once for each cause, if no agent can start the workers. The first check warns only if no agent
-// runs at all: an agent that just started may not poll for workers yet.
-func (a *app) checkAgents(ctx context.Context, cp controlPlane, w *readyWait, first bool) {
-	if !first && a.now().Sub(w.agentsChecked) < agentCheckInterval {
-		return
-	}
-	w.agentsChecked = a.now()
-	request, cancel := a.request(ctx)
-	defer cancel()
-	agents, err := cp.Agents(request, w.program)
-	if err != nil || (first && agents.Workflows > 0) {
-		return // the check only adds a hint
-	}
-	hint := agentHint(agents, a.options.Address, w.program)
-	if hint != "" && hint != w.agentHint {
-		a.warn(hint)
-	}
-	w.agentHint = hint
 }
 
 // startFailure is the error for a worker that does not get into service, with what to do.
