@@ -137,8 +137,8 @@ func callLease(t *testing.T, lease *tempool.Lease, method string) []byte {
 	}
 }
 
-// The next agent cannot register for longer than an agent without processes tries: its build does not run the workflows
-// yet, and no other agent does. It keeps the processes, and starts no call on them.
+// The next agent cannot register: its build does not run the workflows yet, and no other agent does. It keeps the
+// processes, and starts no call on them.
 func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	env := newEnv(t)
 	start := func(build string) *agent {
@@ -153,7 +153,7 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	first.stop()
 	second := start("2.0")
 	second.waitForLog("took over a worker process")
-	for end := time.Now().Add(35 * time.Second); time.Now().Before(end); sleep(t, time.Second) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); sleep(t, 500*time.Millisecond) {
 		_, err := held.CallRaw(t.Context(), "echo", nil)
 		var coded *api.Error
 		require.ErrorAs(t, err, &coded)

@@ -195,8 +195,6 @@ func TestTheLifeOfALease(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"the worker is reset after it has expired": resetAfterALease,
 		"it is recorded as data":                   leaseAsData,
-		"by signal":                                leaseBySignal,
-		"orders by signal":                         orderBySignal,
 		"it is renewed while its holder lives":     renewedLease,
 	})
 }

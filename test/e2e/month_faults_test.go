@@ -5,19 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/common/v1"
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -205,79 +198,10 @@ func (m *month) terminate(ctx context.Context, id string) (string, error) {
 	return id, m.client.Temporal().TerminateWorkflow(ctx, id, run, monthReason)
 }
 
-// reset resets a workflow to one of its workflow tasks.
-func (m *month) reset(ctx context.Context, id string) (string, error) {
-	run, err := m.currentRun(ctx, id)
-	if err != nil {
-		return id, err
-	}
-	tasks := m.completedTasks(ctx, id, run)
-	if len(tasks) == 0 {
-		return id, nil
-	}
-	at := tasks[m.random.IntN(len(tasks))]
-	_, err = m.client.Temporal().ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: m.client.Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id, RunId: run},
-		Reason: monthReason, WorkflowTaskFinishEventId: at, RequestId: uuid.NewString(),
-	})
-	return fmt.Sprintf("%s to event %d of %d", id, at, tasks[len(tasks)-1]), err
-}
-
-// completedTasks are the events of a run that it can be reset to.
-func (env *testEnv) completedTasks(ctx context.Context, id, run string) (tasks []int64) {
-	iterator := env.client.Temporal().GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for iterator.HasNext() {
-		event, err := iterator.Next()
-		if err != nil {
-			return nil
-		}
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			tasks = append(tasks, event.GetEventId())
-		}
-	}
-	return tasks
-}
-
 // ensurePool starts the pool if it does not run.
 func (m *month) ensurePool() {
 	require.Eventually(m.t, func() bool {
 		err := m.client.StartPool(m.t.Context(), api.PoolStart{Pool: "month", Spec: m.spec})
 		return err == nil || api.CodeOf(err) == api.CodePoolExists
 	}, waitTimeout, 100*time.Millisecond)
-}
-
-func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
-	env := oneHost(t, "reset-leases")
-	pool := env.startPool(echoSpec("rewind", 1))
-	granted := map[string]bool{}
-	lease := func() *tempool.Lease {
-		l, err := pool.Checkout(t.Context(),
-			tempool.CheckoutOptions{Holder: "me", TTL: 3 * time.Second, Wait: waitTimeout, NoRenew: true})
-		require.NoError(t, err)
-		require.False(t, granted[l.ID], "%s was granted before", l.ID)
-		granted[l.ID] = true
-		return l
-	}
-	checkin := func(l *tempool.Lease, outcome api.Outcome) {
-		if err := l.Checkin(t.Context(), outcome); err != nil {
-			require.Contains(t, []api.Code{api.CodeLeaseFenced, api.CodeLeaseNotFound}, api.CodeOf(err),
-				"on a machine that stalls it has expired: %v", err)
-		}
-	}
-	for range 5 {
-		checkin(lease(), api.OutcomeOK)
-	}
-	m := &month{testEnv: env, random: rand.New(rand.NewPCG(1, 1))}
-	for range 3 {
-		run, err := m.currentRun(t.Context(), api.WorkerWorkflowID("rewind", 0))
-		require.NoError(t, err)
-		_, err = m.reset(t.Context(), api.WorkerWorkflowID("rewind", 0))
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			now, err := m.currentRun(t.Context(), api.WorkerWorkflowID("rewind", 0))
-			return err == nil && now != run
-		}, waitTimeout, 50*time.Millisecond)
-		held := lease() // a lease from before the reset may have been granted again, and expires
-		checkin(held, api.OutcomeClose)
-	}
 }

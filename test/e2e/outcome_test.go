@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -17,30 +14,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// leave makes the only worker of a pool exit with a code.
-func leave(t *testing.T, gateway *http.Client, pool, code string) {
-	t.Helper()
-	response, err := gateway.Post("http://gateway/v1/pools/"+pool+"/call/leave", "application/json",
-		strings.NewReader("["+code+"]"))
-	require.NoError(t, err)
-	_, _ = io.Copy(io.Discard, response.Body)
-	require.NoError(t, response.Body.Close())
-	require.NotEqual(t, http.StatusOK, response.StatusCode, "it exits during the call")
-}
-
-// ended returns the newest transition into an outcome.
-func (env *testEnv) ended(pool *tempool.Pool) lifecycle.Transition {
-	env.t.Helper()
-	history := env.history(pool, 0)
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].To.Outcome() && !history[i].IsNote() {
-			return history[i]
-		}
-	}
-	require.Fail(env.t, "no end in the history")
-	return lifecycle.Transition{}
-}
-
 // waitTransition waits until a worker's history has a transition into a state whose reason contains a text. Unlike
 // waitState, it misses no state that the worker has left again.
 func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.State, reason string) {
@@ -53,50 +26,6 @@ func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.St
 			return step.To == to && !step.IsNote() && strings.Contains(step.Reason, reason)
 		})
 	}, waitTimeout, 50*time.Millisecond, "worker %d has not become %s because of %q: %+v", slot, to, reason, &history)
-}
-
-// A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what
-// follows.
-func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
-	env := oneHost(t, "ends")
-	for name, c := range map[string]struct {
-		mode, code string
-		rests      bool
-		outcome    lifecycle.State
-	}{
-		"always-0":     {spec.RestartAlways, "0", false, lifecycle.Finished},
-		"on-failure-0": {spec.RestartOnFailure, "0", true, lifecycle.Finished},
-		"on-failure-3": {spec.RestartOnFailure, "3", false, lifecycle.Failed},
-		"never-3":      {spec.RestartNever, "3", true, lifecycle.Failed},
-	} {
-		for _, surge := range []bool{true, false} {
-			name := fmt.Sprint(name, "-surge-", surge)
-			t.Run(name, func(t *testing.T) {
-				env := env.in(t)
-				s := pythonSpec(name, 1, "ends.py")
-				s.Recovery.Restart, s.Rotation.Surge = c.mode, surge
-				pool := env.startPool(s)
-				before := env.waitState(pool, 0, lifecycle.Ready)
-				sleep(t, 1100*time.Millisecond) // a life of less than a second would be a failure
-				leave(t, env.gatewayClient("ends"), name, c.code)
-				if c.rests {
-					state := env.waitState(pool, 0, c.outcome)
-					require.Contains(t, state.Reason, "recovery.restart")
-					require.False(t, state.UpdatedAt.Before(state.Since))
-					_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
-					require.NoError(t, err)
-				}
-				view := env.waitLater(pool, "it serves again", before.Incarnation)
-				end := env.ended(pool)
-				require.Equal(t, c.outcome, end.To)
-				require.Equal(t, c.code, end.Metadata["code"])
-				require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
-				if c.outcome == lifecycle.Finished {
-					require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is not a failure")
-				}
-			})
-		}
-	}
 }
 
 // obstinateSpec is the spec of a pool whose only worker does not end on SIGTERM.

@@ -8,20 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestAWorkerThatIsNotWellIsDegradedThenReplaced(t *testing.T) {
-	oneHost(t, "host").atOnce(map[string]func(*testEnv){
-		"its program says so": programSaysIt,
-		"it fails every call": callsFail,
-	})
-}
-
-func programSaysIt(env *testEnv) {
-	t := env.t
+func TestAWorkerWhoseProgramSaysThatItIsNotWellIsDegradedThenReplaced(t *testing.T) {
+	env := oneHost(t, "host")
 	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
 		env := env.in(t)
 		s := pythonSpec(fmt.Sprint("own-health-", surge), 1, "health.py")
@@ -61,43 +53,5 @@ func programSaysIt(env *testEnv) {
 			}
 		}
 		require.Contains(t, replaced, "RuntimeError: the GPU is gone")
-	})
-}
-
-func callsFail(env *testEnv) {
-	t := env.t
-	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		env := env.in(t)
-		s := pythonSpec(fmt.Sprint("call-errors-", surge), 1, "health.py")
-		s.Health.Interval = spec.Duration(time.Hour)
-		s.Rotation.Surge = surge
-		pool := env.startPool(s)
-		limit := s.Health.MaxCallErrors
-		require.Equal(t, 10, limit)
-		failCalls := func(call func(method string) error) {
-			for range limit {
-				require.ErrorIs(t, call("bug"), tempool.ErrWorkerError)
-			}
-		}
-		byPool := func(method string) error { return pool.Call(t.Context(), method, nil, nil) }
-
-		failCalls(byPool)
-		env.waitTransition(pool, 0, lifecycle.Degraded, "10 calls in a row failed")
-		before := env.waitState(pool, 0, lifecycle.Ready) // its pings pass
-		failCalls(byPool)
-		view := env.waitLater(pool, "the process is replaced", before.Incarnation)
-		require.Zero(t, view.Workers[0].ConsecutiveFailures)
-
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		byLease := func(method string) error { return lease.Call(t.Context(), method, nil, nil) }
-		failCalls(byLease)
-		require.Eventually(t, func() bool {
-			state, err := pool.State(t.Context(), 0)
-			return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
-		}, waitTimeout, 20*time.Millisecond)
-		failCalls(byLease)
-		view = env.waitLater(pool, "the process is replaced", lease.Incarnation)
-		require.EqualValues(t, 2, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
-		require.Zero(t, view.Workers[0].ConsecutiveFailures)
 	})
 }

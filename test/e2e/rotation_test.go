@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -189,32 +187,6 @@ func leakIsPredicted(env *testEnv) {
 	require.Zero(t, worker.RotationsByReason["memory"], "the worker never reached its limit")
 	require.Less(t, worker.PeakMemoryBytes, int64(s.Rotation.MaxMemory))
 	require.Empty(t, worker.RestartsByReason)
-}
-
-// TestAnAgentKilledDuringASurgeLeavesOneIncarnation kills the agent while a successor starts.
-func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
-	env := newEnv(t)
-	a := env.startAgent("halfway")
-	s := pythonSpec("halfway", 1, "slowstart.py")
-	release := filepath.Join(env.dir, "release")
-	s.Pool.Env["GATE"] = release
-	require.NoError(t, os.WriteFile(release, nil, 0o600))
-	pool := env.startPool(s)
-	require.NoError(t, os.Remove(release)) // the successor is not ready before the release is back
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond,
-		"the successor starts")
-	a.kill()
-	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond,
-		"no process is left")
-	require.NoError(t, os.WriteFile(release, nil, 0o600))
-	env.startAgent("halfway")
-	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Draining) == 0
-	})
-	require.Zero(t, view.Workers[0].Successor)
-	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 1 }, waitTimeout, 50*time.Millisecond)
 }
 
 func sharedBudget(env *testEnv) {

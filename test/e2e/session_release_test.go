@@ -48,7 +48,6 @@ func valueOf(ctx context.Context, c *http.Client, pool, session string) (value s
 func TestSessionsAreReleased(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"before an orderly end":             releasedBeforeAnEnd,
-		"before a rotation by rule":         releasedBeforeARotation,
 		"by an idle worker, before it goes": releasedByAnIdleWorker,
 	})
 }
@@ -96,33 +95,6 @@ func releasedBeforeAnEnd(env *testEnv) {
 			"the next process serves")
 		cancel()
 		group.Wait()
-		env.stopPool(pool)
-	})
-}
-
-// A process that is replaced by a rule of its spec releases its sessions before the next one serves them, as one that
-// is restarted on command.
-func releasedBeforeARotation(env *testEnv) {
-	t := env.t
-	client := env.gatewayClient("host")
-	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		s, _ := movingSpec(t, fmt.Sprint("rule-", surge), 1)
-		s.Rotation.MaxRequests, s.Rotation.Jitter, s.Rotation.Surge = 3, 0, surge
-		s.Rotation.DrainTimeout, s.Queue.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
-		pool := env.startPool(s)
-		storeInSession(t, client, pool.Name(), "mine", "of value")
-		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-		defer cancel()
-		for incarnation := int64(1); incarnation == 1; {
-			var value string
-			var err error
-			value, incarnation, err = valueOf(ctx, client, pool.Name(), "mine")
-			require.NoError(t, err)
-			require.Equal(t, "of value", value, "incarnation %d", incarnation)
-		}
-		env.waitFor(pool, "the rule has replaced the process", func(v api.PoolWorkers) bool {
-			return v.Workers[0].RotationsByReason[string(api.CauseRequests)] > 0
-		})
 		env.stopPool(pool)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,29 +22,6 @@ import (
 func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) {
 	env.t.Helper()
 	require.NoError(env.t, pool.Signal(env.t.Context(), slot, signal, api.Control{Reason: reason}))
-}
-
-// Orders that are sent while no agent runs the workflow reach it together. The last one counts, and tempool can replay
-// what happened.
-func TestOrdersThatArriveTogetherAreCarriedOutInTheirOrder(t *testing.T) {
-	env := newEnv(t)
-	agent := env.startAgent("orders")
-	pool := env.startPool(echoSpec("orders", 1))
-	env.waitReady(pool, 1)
-	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGSTOP))
-	t.Cleanup(func() { _ = agent.cmd.Process.Signal(syscall.SIGCONT) })
-	for _, order := range []string{api.SignalSuspend, api.SignalResume, api.SignalSuspend, api.SignalResume,
-		api.SignalSuspend} {
-		env.signal(pool, 0, order, order)
-	}
-	require.NoError(t, agent.cmd.Process.Signal(syscall.SIGCONT))
-	env.waitState(pool, 0, lifecycle.Suspended)
-	all := ctlJSON[[]lifecycle.Transition](env, "history", "orders/0", "--all")
-	require.Equal(t, lifecycle.Suspended, all[len(all)-1].To)
-	for _, order := range []string{api.SignalResume, api.SignalStop} {
-		env.signal(pool, 0, order, order)
-	}
-	env.waitState(pool, 0, lifecycle.Stopped)
 }
 
 func TestASuspension(t *testing.T) {
@@ -171,51 +147,4 @@ func errorsNone(t *testing.T, err error) bool {
 		t.Errorf("a call failed: %v", err)
 	}
 	return err == nil
-}
-
-// Whatever is requested while a suspension waits for a client's lease overtakes it; so does the end of the process.
-func TestRequestsThatOvertakeASuspension(t *testing.T) {
-	env := newEnv(t)
-	current := env.startAgent("overtake")
-	s := pythonSpec("overtake", 1, "suspend.py")
-	s.Rotation.DrainTimeout = spec.Duration(time.Minute)
-	pool := env.startPool(s)
-	pending := func() *tempool.Lease {
-		t.Helper()
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, lease.Call(t.Context(), "work", []int{0}, nil))
-		env.signal(pool, 0, api.SignalSuspend, "a look at it")
-		require.Eventually(t, func() bool {
-			return api.CodeOf(lease.Call(t.Context(), "work", []int{0}, nil)) == api.CodeSuspended
-		}, waitTimeout, 10*time.Millisecond, "the suspension is pending")
-		return lease
-	}
-	pid := env.pids(pool, 1)["overtake/0"]
-
-	lease := pending()
-	env.signal(pool, 0, api.SignalResume, "")
-	require.Eventually(t, func() bool { return lease.Call(t.Context(), "work", []int{0}, nil) == nil }, waitTimeout,
-		10*time.Millisecond, "the lease continues")
-	require.NoError(t, lease.Renew(t.Context()))
-	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Ready).PID)
-
-	lease = pending()
-	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	require.Equal(t, pid, env.waitState(pool, 0, lifecycle.Suspended).PID, "its return ends the wait")
-	env.signal(pool, 0, api.SignalResume, "")
-	env.waitState(pool, 0, lifecycle.Ready)
-
-	lease = pending()
-	worker := 0
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-	require.NoError(t, err)
-	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-	env.waitLater(pool, "the restart takes place", lease.Incarnation)
-
-	lease = pending()
-	current.kill()
-	env.startAgent("overtake")
-	env.waitLater(pool, "the next process serves", lease.Incarnation)
-	require.NoError(t, pool.Call(t.Context(), "work", []int{0}, nil))
 }
