@@ -132,7 +132,7 @@ bench: temporal-server
 # thousand sessions on eight workers, a minute without Temporal, a host cut off from it for 130 seconds, a crash loop of four workers, a
 # month in half an hour; an hour of large programs on the defaults; ten minutes of attacks on isolated processes.
 soak: temporal-server
-	$(GO) test -count=1 -timeout 90m -parallel 1 ./test/e2e -run 'TestACompressedMonth|TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop|TestAPartitionWithLeases' -v \
+	$(GO) test -count=1 -timeout 90m -parallel 1 ./test/e2e -run 'TestACompressedMonth|TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestPoolsServeWhile|TestACrashLoop|TestAHostThatIsCutOff' -v \
 		-month 30m -pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4 -partition 130s
 	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
 	$(GO) test -count=1 -timeout 30m ./test/e2e -run 'TestNoProcessServesTwo' -v -soak 10m
@@ -145,7 +145,7 @@ RECORDED = $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
 RECORD = $(GO) test -count=1 -parallel 8 -timeout 20m ./test/e2e -record $(CURDIR)/bin/recorded
 replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded bin/recorded $(RECORDED)/*.json.gz
-	$(RECORD) -run 'Terminated|AnAgentThatIsKilled|AKilled|Expires|Scales|PoolsThatShare|TemporalOutage|ContinueAsNewOfAPool|Ctl|Pending|Capacity|StoppingAnAgent|SessionsMigrate|HostsShareSessions|LifeOfALease|TestACrashLoop|ADrainedHost'
+	$(RECORD) -run 'Terminated|AnAgentThatIsKilled|AKilled|Expires|Scales|PoolsThatShare|TemporalIsDown|ContinueAsNewOfAPool|Ctl|Pending|Capacity|StoppingAnAgent|SessionsMigrate|HostsShareSessions|LifeOfALease|TestACrashLoop|ADrainedHost'
 	$(RECORD) -run 'ManyLeases|MemoryPressure|TheFirstHost|ExecuteCallsAPool|WhoseCallerHasLeft'
 	$(RECORD) -run 'ASuspension|HandedOver|TheFirstRequest|ACallOfAWorkflow'
 	cd test/replay && $(GO) test -count=1 -run TestChoose -v -choose-from $(CURDIR)/bin/recorded -choose-into $(RECORDED)

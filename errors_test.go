@@ -3,6 +3,8 @@ package tempool
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
@@ -12,21 +14,37 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// mixedAgents is a Temporal client whose first queries are answered by agents that cannot run the workflow.
+// errLost is that of an answer that does not arrive.
+var errLost = serviceerror.NewDeadlineExceeded("lost")
+
+// mixedAgents is a Temporal client whose first queries are answered by agents that cannot run the workflow, or lost.
 type mixedAgents struct {
 	client.Client
 	errs []error
 }
 
-func (c *mixedAgents) QueryWorkflowWithOptions(context.Context,
-	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (c *mixedAgents) QueryWorkflowWithOptions(ctx context.Context,
+	_ *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	if len(c.errs) > 0 {
 		err := c.errs[0]
 		c.errs = c.errs[1:]
+		if err == errLost {
+			<-ctx.Done()
+		}
 		return nil, err
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(api.PoolStatus{Pool: "t", Size: 1})
 	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func TestAQueryWhoseAnswerIsLostIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c := &Client{temporal: &mixedAgents{errs: []error{errLost}}}
+		_, err := c.Pool("t").Status(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(began), 2*queryFirstTimeout)
+	})
 }
 
 func TestAQueryThatAnOlderAgentCannotAnswerIsRepeatedAndThenSaysWhatToDo(t *testing.T) {

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +25,11 @@ import (
 
 func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	env := newEnv(t)
-	left, _ := env.startAgent("left", "--capacity", "2"), env.startAgent("right", "--capacity", "2")
-	pool := env.startPool(echoSpec("spread", 4))
+	left := env.startAgent("left", "--capacity", "2")
+	pool, notes := env.startTroublePool("spread", 2)
+	env.startAgent("right", "--capacity", "2")
+	_, err := pool.Scale(t.Context(), 4)
+	require.NoError(t, err)
 	env.eachWorkerCanBeCalled(pool)
 	var mu sync.Mutex
 	served := map[string]int{}
@@ -36,11 +38,11 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		defer mu.Unlock()
 		served[a.Endpoint]++
 	}})
-	call := func(ctx context.Context, text string) error {
+	call := func(ctx context.Context, name string) error {
 		var answer string
-		err := watched.Call(ctx, "echo", text, &answer)
-		if err == nil && answer != text {
-			return fmt.Errorf("sent %q and got %q", text, answer)
+		err := watched.Call(ctx, "nap", []any{0, name}, &answer)
+		if err == nil && answer != name {
+			return fmt.Errorf("sent %q and got %q", name, answer)
 		}
 		return err
 	}
@@ -76,43 +78,56 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		defer mu.Unlock()
 		return len(served) == 2 && served[sockets[0]] >= 50 && served[sockets[1]] >= 50
 	}, waitTimeout, time.Millisecond, "both hosts serve")
+	held := make(chan error, 1) // of a call that is in flight for sure
+	go func() { held <- pool.Worker(0).Call(t.Context(), "nap", []any{3600, "held"}, nil) }()
+	waitForNote(t, notes, "begin held")
 	dying.Store(true)
 	left.kill()
 	dead.Store(true)
+	var lost *api.Error
+	require.ErrorAs(t, await(t, held), &lost)
+	require.True(t, lost.Started, "%v", lost)
 	before := done.Load()
 	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
 	cancel()
 	callers.Wait()
 	t.Logf("%d calls succeeded, %d failed with the agent", done.Load(), broken.Load())
+	content, err := os.ReadFile(notes)
+	require.NoError(t, err)
+	begun := map[string]bool{}
+	for line := range strings.Lines(string(content)) {
+		if words := strings.Fields(line); words[0] == "begin" {
+			require.False(t, begun[words[1]], "%s ran twice", words[1])
+			begun[words[1]] = true
+		}
+	}
+	require.GreaterOrEqual(t, int64(len(begun)), done.Load(), "each call that was answered ran")
 }
 
 // eachWorkerCanBeCalled calls each of four workers of two hosts, whatever host it is on.
 func (env *testEnv) eachWorkerCanBeCalled(pool *tempool.Pool) {
 	env.t.Helper()
-	hosts := map[string]bool{}
-	for _, worker := range env.waitReady(pool, 4).Workers {
-		hosts[worker.Host] = true
+	for slot, worker := range env.waitReady(pool, 4).Workers {
+		require.Equal(env.t, []string{"left", "right"}[slot/2], worker.Host)
 	}
-	require.Len(env.t, hosts, 2)
 	for slot := range 4 {
 		var answer tempool.Answer
 		worker := pool.With(tempool.CallOptions{Answered: func(a tempool.Answer) { answer = a }}).Worker(slot)
 		for i := range 3 {
-			var got int
-			require.NoError(env.t, worker.Call(env.t.Context(), "echo", i, &got))
-			require.Equal(env.t, i, got)
+			name, got := fmt.Sprint(slot, "-", i), ""
+			require.NoError(env.t, worker.Call(env.t.Context(), "nap", []any{0, name}, &got))
+			require.Equal(env.t, name, got)
 			require.Equal(env.t, api.WorkerName(pool.Name(), slot), answer.Worker)
 		}
 	}
-	require.ErrorIs(env.t, pool.Worker(9).Call(env.t.Context(), "echo", nil, nil), tempool.ErrWorkerNotFound)
+	require.ErrorIs(env.t, pool.Worker(9).Call(env.t.Context(), "nap", nil, nil), tempool.ErrWorkerNotFound)
 
 	// A call waits for the next process of its worker.
 	before, err := pool.State(env.t.Context(), 2)
 	require.NoError(env.t, err)
 	killProcess(env.t, before.PID)
 	require.Eventually(env.t, func() bool {
-		var got int
-		return pool.Worker(2).Call(env.t.Context(), "echo", 7, &got) == nil && got == 7
+		return pool.Worker(2).Call(env.t.Context(), "add", []int{3, 4}, nil) == nil
 	}, waitTimeout, 50*time.Millisecond)
 	after, err := pool.State(env.t.Context(), 2)
 	require.NoError(env.t, err)
@@ -149,48 +164,6 @@ func renewedLease(env *testEnv) {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
-}
-
-// Nobody has called the pool for a while. A client holds one of its workers. Another pool is called all the time.
-func TestAnIdlePoolServesWithoutTemporal(t *testing.T) {
-	env := oneHost(t, "rested")
-	pool := env.startPool(echoSpec("rested", 3))
-	env.waitReady(pool, 3)
-	client := env.gatewayClient("rested")
-	lease := decode[api.Lease](t, mustRequest(t, client, "POST", "/v1/pools/rested/leases",
-		`{"holder":"me","wait_ms":30000,"ttl_ms":600000}`, ""))
-	under := "/v1/leases/" + lease.ID + "~" + lease.Token
-	mustRequest(t, client, "POST", under+"/call/echo", `1`, "")
-	steady := env.startPool(echoSpec("steady", 1))
-	require.NoError(t, steady.Call(t.Context(), "echo", 1, nil))
-	sleep(t, 5*time.Second)
-	require.NoError(t, env.server.Kill())
-	<-env.server.Done()
-	// long enough for the client to refresh its roster in vain
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
-		var answer int
-		require.NoError(t, steady.Call(t.Context(), "echo", 7, &answer))
-		require.Equal(t, 7, answer)
-		sleep(t, 20*time.Millisecond)
-	}
-	l := startLoad(t, client, "/v1/pools/rested/call/echo", 1000, 4)
-	require.Eventually(t, func() bool { return l.calls.Load() >= 3_000 }, waitTimeout, 10*time.Millisecond)
-	require.Equal(t, `2`, mustRequest(t, client, "POST", under+"/call/echo", `2`, ""))
-	l.stop()
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
-	status, _ := request(t, client, "DELETE", under, "", "")
-	require.Equal(t, http.StatusServiceUnavailable, status, "Temporal learns of it later")
-	mustRequest(t, client, "POST", "/v1/pools/rested/workers/"+strconv.Itoa(workerSlot(t, lease))+"/call/echo", `3`, "")
-	require.NoError(t, env.server.Restart(t.Context()))
-	state := env.waitState(pool, workerSlot(t, lease), lifecycle.Ready)
-	require.Equal(t, lease.Incarnation, state.Incarnation, "the lease was returned, and did not expire")
-}
-
-func workerSlot(t *testing.T, lease api.Lease) int {
-	t.Helper()
-	_, slot, err := api.ParseWorkerName(lease.Worker)
-	require.NoError(t, err)
-	return slot
 }
 
 func ctlCall(env *testEnv) {

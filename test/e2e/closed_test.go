@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -18,15 +17,17 @@ import (
 )
 
 // continued has a pool continue as new and waits until it has.
-func (env *testEnv) continued(pool string) {
+func (env *testEnv) continued(pool string) { env.continueAsNew(api.PoolWorkflowID(pool)) }
+
+// continueAsNew has a workflow continue as new and waits until it has.
+func (env *testEnv) continueAsNew(id string) {
 	env.t.Helper()
-	before := env.currentRun(api.PoolWorkflowID(pool))
-	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "",
-		api.SignalForceContinue, nil))
+	before := env.currentRun(id)
+	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), id, "", api.SignalForceContinue, nil))
 	require.Eventually(env.t, func() bool {
-		info, err := env.describe(api.PoolWorkflowID(pool))
+		info, err := env.describe(id)
 		return err == nil && info.GetExecution().GetRunId() != before
-	}, waitTimeout, 100*time.Millisecond, "pool %s continues as new", pool)
+	}, waitTimeout, 100*time.Millisecond, "%s continues as new", id)
 }
 
 // currentRun is the newest run of a workflow.
@@ -56,16 +57,13 @@ func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 	env.continued(pool.Name())
 }
 
+// What a sweep says of which workflow is a matter of its own tests.
 func TestWhatIsTerminatedIsReplacedOrEnds(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"a leased worker":                                 leasedWorker,
 		"a worker of a pool that has continued":           workerOfAContinuedPool,
-		"a worker and the sweeper":                        workerAndSweeper,
-		"a worker that rests":                             restingWorker,
+		"a worker that rests, and the sweeper":            restingWorkerAndSweeper,
 		"a pool and its processes":                        poolAndItsProcesses,
-		"a pool whose workers rest":                       restingWorkersOfAPool,
-		"a deleted pool whose workers rest":               restingWorkersOfADeletedPool,
-		"a pool that is started again at once":            poolStartedAtOnce,
 		"a pool that is started again with fewer workers": poolStartedSmaller,
 	})
 }
@@ -91,66 +89,19 @@ func workerOfAContinuedPool(env *testEnv) {
 	require.NotContains(t, closed, api.WorkerWorkflowID("followed", 1))
 }
 
-func workerAndSweeper(env *testEnv) {
+func restingWorkerAndSweeper(env *testEnv) {
 	pool := env.startPool(echoSpec("unswept", 2))
-	env.continued(pool.Name())
-	env.terminate(api.SweeperWorkflowID)
-	env.replacesTerminated(pool)
-}
-
-func restingWorker(env *testEnv) {
-	pool := env.startPool(echoSpec("resting", 2))
 	env.restAndContinue(pool, 1)
-	env.replacesTerminated(pool)
-}
-
-// replacesTerminated terminates the second of two workers and waits for the next one.
-func (env *testEnv) replacesTerminated(pool *tempool.Pool) {
-	env.t.Helper()
-	env.terminate(api.WorkerWorkflowID(pool.Name(), 1))
+	env.terminate(api.SweeperWorkflowID)
+	env.terminate(api.WorkerWorkflowID("unswept", 1))
 	env.waitFor(pool, "the terminated worker is replaced",
 		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
 }
 
-func restingWorkersOfAPool(env *testEnv) {
-	env.endsWithRestingWorkers("terminated", func() { env.terminate(api.PoolWorkflowID("terminated")) })
-}
-
-func restingWorkersOfADeletedPool(env *testEnv) {
-	env.endsWithRestingWorkers("deleted", func() {
-		_, err := env.client.Temporal().WorkflowService().DeleteWorkflowExecution(env.t.Context(),
-			&workflowservice.DeleteWorkflowExecutionRequest{
-				Namespace:         env.client.Namespace(),
-				WorkflowExecution: &common.WorkflowExecution{WorkflowId: api.PoolWorkflowID("deleted")},
-			})
-		require.NoError(env.t, err)
-	})
-}
-
-// endsWithRestingWorkers ends a pool whose workers rest, waits for their end and starts the pool again.
-func (env *testEnv) endsWithRestingWorkers(name string, end func()) {
-	env.t.Helper()
-	spec := echoSpec(name, 2)
-	pool := env.startPool(spec)
-	env.restAndContinue(pool, 0)
-	env.restAndContinue(pool, 1)
-	end()
-	env.requireWorkersEnd(name, 0)
-	env.startPool(spec)
-}
-
-func poolStartedAtOnce(env *testEnv) {
-	spec := echoSpec("whole", 3)
-	pool := env.startPool(spec)
-	env.restAndContinue(pool, 1)
-	env.terminate(api.PoolWorkflowID("whole"))
-	env.startPool(spec)
-}
-
+// A pool has a worker that rests, and none is a child of its newest run.
 func poolStartedSmaller(env *testEnv) {
 	spec := echoSpec("smaller", 3)
-	env.startPool(spec)
-	env.continued("smaller") // its workers are no children of the new run
+	env.restAndContinue(env.startPool(spec), 1)
 	env.terminate(api.PoolWorkflowID("smaller"))
 	spec.Pool.Size = 2
 	env.startPool(spec)

@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"fmt"
-	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,10 +8,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 func countOf(namespace, query string) *workflowservice.CountWorkflowExecutionsRequest {
@@ -91,35 +86,6 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 	}
 }
 
-func TestWorkersSurviveATemporalOutage(t *testing.T) {
-	env := oneHost(t, "outage")
-	pool := env.startPool(echoSpec("outage", 2))
-	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
-	before := env.waitReady(pool, 2)
-
-	require.NoError(t, env.server.Kill())
-	<-env.server.Done()
-	sleep(t, 15*time.Second) // longer than the heartbeat timeout: the restarted server considers the agent lost
-	for _, worker := range before.Workers {
-		require.True(t, processAlive(worker.PID))
-	}
-	require.NoError(t, env.server.Restart(t.Context()))
-
-	var after api.PoolWorkers
-	after = env.waitReady(pool, 2)
-	sleep(t, 25*time.Second) // until every timer that could fail the workers because of the outage has fired
-	after = env.waitReady(pool, 2)
-	for i := range after.Workers {
-		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
-		require.Equal(t, before.Workers[i].Incarnation, after.Workers[i].Incarnation)
-	}
-	_, err := env.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
-	require.NoError(t, err)
-	_, slot, err := api.ParseWorkerName(lease.Worker)
-	require.NoError(t, err)
-	env.waitState(pool, slot, lifecycle.Ready)
-}
-
 // The agent of a host stops, and that of the next one is killed.
 func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	env := newEnv(t)
@@ -167,53 +133,4 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 	})
 	env.startAgent("more", "--capacity", "2")
 	env.waitReady(pool, 4)
-}
-
-func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
-	env := newEnv(t)
-	const capacity, size = 2, 8
-	host := fmt.Sprintf("narrow-%d", os.Getpid())
-	env.startAgent(host, "--capacity", fmt.Sprint(capacity))
-	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "narrow", size, []string{"sleep",
-		"1000"}, spec.ProtocolNone
-	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
-	// a probe that times out on a busy machine would write, too
-	s.Start.Timeout, s.Health.Interval = spec.Duration(waitTimeout), spec.Duration(time.Hour)
-	pool := env.beginPool(s)
-	full := func(v api.PoolWorkers) bool {
-		pending := 0
-		for _, worker := range v.Workers {
-			if worker.State == lifecycle.Pending {
-				pending++
-			}
-		}
-		return v.Ready == capacity && pending == size-capacity
-	}
-	view := env.waitFor(pool, "the host is full", full)
-	starts := func() (n int) {
-		for slot := range size {
-			for _, event := range env.acceptedEvents(api.WorkerWorkflowID("narrow", slot)) {
-				if event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == api.ActivityStart {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	before := starts()
-	killed := view.Workers[slices.IndexFunc(view.Workers,
-		func(w api.Worker) bool { return w.State == lifecycle.Ready })].PID
-	killProcess(t, killed)
-	env.waitFor(pool, "the host is full again", func(v api.PoolWorkers) bool {
-		gone := !slices.ContainsFunc(v.Workers,
-			func(w api.Worker) bool { return w.State == lifecycle.Ready && w.PID == killed })
-		return full(v) && gone && len(hostProcesses(host)) == capacity
-	})
-	sleep(t, 12*time.Second) // a worker that was woken in vain takes ten seconds to be pending again
-	env.waitFor(pool, "the host is full again", full)
-	woken := starts() - before
-	// two: its own, and that of the worker to which the slot was promised meanwhile
-	t.Logf("one crash led to %d starts", woken)
-	require.Less(t, woken, size-capacity, "not all that wait are woken")
 }

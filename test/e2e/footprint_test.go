@@ -21,9 +21,6 @@ type footprint struct {
 	Goroutines int   `json:"goroutines"`
 	Files      int   `json:"-"` // open files
 	Threads    int   `json:"-"`
-	// The JSON sizes of what workflows pass to their next run; WorkerBytes is that of the largest worker.
-	WorkerBytes int `json:"-"`
-	PoolBytes   int `json:"-"`
 }
 
 // writeFootprints runs in the agent: at each SIGUSR1 it writes a footprint and a heap profile to dir. It never returns.

@@ -4,19 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -48,120 +46,65 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 	return response.StatusCode, string(content), problem.Code
 }
 
-// outage is how long Temporal is down in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak uses a
-// minute.
+// outage is how long Temporal is down in TestPoolsServeWhileTemporalIsDown; make soak uses a minute. It is longer than
+// the time-out of heartbeats: the server that is back considers the agent lost.
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
-func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
-	env := oneHost(t, "plane")
+// One pool is called all the time, by its gateway and by a client. Nobody has called the other one for a while; one of
+// its workers is leased. Each call is answered, and counted once; no process is replaced, and the lease lasts.
+func TestPoolsServeWhileTemporalIsDown(t *testing.T) {
+	env := oneHost(t, "outage")
 	s := echoSpec("plane", 2)
 	// a fast machine would reach the default limit
 	s.Rotation.MaxRequests = 0
-	pool := env.startPool(s)
-	started := env.waitReady(pool, s.Pool.Size).Workers
-	client := env.gatewayClient("plane")
-	var calls atomic.Int64
-	load, ctx := errgroup.WithContext(t.Context())
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for range 4 {
-		load.Go(func() error {
-			for ctx.Err() == nil {
-				response, err := client.Post("http://gateway/v1/pools/plane/call/echo", "application/json",
-					strings.NewReader(`"still here"`))
-				if err != nil {
-					return err
-				}
-				answer, err := io.ReadAll(response.Body)
-				_ = response.Body.Close()
-				if err != nil || string(answer) != `"still here"` {
-					return fmt.Errorf("status %d: %s (%v)", response.StatusCode, answer, err)
-				}
-				calls.Add(1)
-			}
-			return nil
-		})
-	}
-	require.Eventually(t, func() bool { return calls.Load() > 100 || ctx.Err() != nil }, waitTimeout, 10*time.Millisecond)
+	plane, rested := env.startPool(s), env.startPool(echoSpec("rested", 3))
+	before := map[*tempool.Pool][]api.Worker{plane: env.waitReady(plane, 2).Workers,
+		rested: env.waitReady(rested, 3).Workers}
+	client := env.gatewayClient("outage")
+	kept := env.checkout(rested, tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
+	callLease(t, kept, "echo")
+
+	busy := startLoad(t, client, "/v1/pools/plane/call/echo", 200, 4)
+	require.NoError(t, plane.Call(t.Context(), "echo", 1, nil))
+	calls := int64(1) // of the client
+	sleep(t, 5*time.Second)
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	before := calls.Load()
-	sleep(t, *outage)
-	require.Eventually(t, func() bool { return calls.Load() > before+100 || ctx.Err() != nil }, waitTimeout,
-		10*time.Millisecond)
-	cancel()
-	require.NoError(t, load.Wait())
+	from := busy.calls.Load()
+	// long enough for the client to refresh its roster in vain
+	for end := time.Now().Add(*outage); time.Now().Before(end); calls++ {
+		var answer int
+		require.NoError(t, plane.Call(t.Context(), "echo", 7, &answer))
+		require.Equal(t, 7, answer)
+		sleep(t, 20*time.Millisecond)
+	}
+	require.Greater(t, busy.calls.Load(), from+100)
+	l := startLoad(t, client, "/v1/pools/rested/call/echo", 1000, 4)
+	require.Eventually(t, func() bool { return l.calls.Load() >= 3_000 }, waitTimeout, 10*time.Millisecond)
+	callLease(t, kept, "echo")
+	for _, load := range []*loadGenerator{l, busy} {
+		load.stop()
+		require.Zero(t, load.failed.Load(), "of %d calls: %s", load.calls.Load(), load.firstFailure())
+	}
+
 	require.NoError(t, env.server.Restart(t.Context()))
-	view := env.waitFor(pool, "each call is reported once", func(v api.PoolWorkers) bool {
-		var reported int64
-		idle := true
-		for _, worker := range v.Workers {
-			reported += worker.RequestsServed
-			idle = idle && worker.State == lifecycle.Ready
+	env.waitReady(plane, 2)
+	sleep(t, 25*time.Second) // until every timer that could fail the workers because of the outage has fired
+	calls += busy.calls.Load()
+	env.waitFor(plane, "each call is reported once", func(v api.PoolWorkers) bool {
+		reported := v.Workers[0].RequestsServed + v.Workers[1].RequestsServed
+		require.LessOrEqual(t, reported, calls)
+		return reported == calls && v.Ready == 2
+	})
+	_, err := env.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: kept.ID})
+	require.NoError(t, err)
+	for pool, workers := range before {
+		for slot, was := range workers {
+			is := env.waitState(pool, slot, lifecycle.Ready)
+			require.Equal(t, was.Incarnation, is.Incarnation)
+			require.Equal(t, was.PID, is.PID)
 		}
-		require.LessOrEqual(t, reported, calls.Load())
-		return reported == calls.Load() && idle
-	})
-	require.Equal(t, started[0].Incarnation, view.Workers[0].Incarnation)
-	t.Logf("%d calls, most of them while Temporal was down", calls.Load())
-}
-
-func callsOfACrashedProcess(env *testEnv) {
-	t := env.t
-	pool, _ := env.startTroublePool("counting", 1)
-	client := env.gatewayClient("host")
-	for range 7 {
-		mustRequest(t, client, "POST", "/v1/pools/counting/call/add", `[1, 2]`, "")
 	}
-	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
-	require.Equal(t, http.StatusBadGateway, status)
-	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	env.waitFor(pool, "the next process is ready, and all calls of the one before are counted",
-		func(v api.PoolWorkers) bool {
-			w := v.Workers[0]
-			require.LessOrEqual(t, w.RequestsServed, int64(8))
-			return v.Ready == 1 && w.Incarnation > 1 && w.RequestsServed == 8 && w.RequestsFailed == 1
-		})
-	mustRequest(t, client, "POST", "/v1/pools/counting/call/add", `[1, 2]`, "")
-	env.waitFor(pool, "the ninth call is reported", func(v api.PoolWorkers) bool {
-		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
-		return v.Workers[0].RequestsServed == 9
-	})
-}
-
-func TestAGatewayNamesAHostAndItsCallsAreCountedUpToItsLastHeartbeat(t *testing.T) {
-	env := newEnv(t)
-	first := env.startAgent("word-a")
-	s := echoSpec("lastword", 1)
-	pool := env.startPool(s)
-	client := env.gatewayClient("word-a")
-	for range 5 {
-		mustRequest(t, client, "POST", "/v1/pools/lastword/call/echo", `1`, "")
-	}
-	require.Eventually(t, func() bool {
-		heartbeat, err := env.client.HostHeartbeat(t.Context(), "word-a")
-		return err == nil && len(heartbeat.Processes) == 1 && heartbeat.Processes[0].Usage.Requests == 5
-	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
-
-	// A gateway without a worker names one that has.
-	env.startPool(echoSpec("single", 1))
-	env.startAgent("hasnot", "--labels", "other")
-	idle := env.gatewayClient("hasnot")
-	var a attempt
-	require.Eventually(t, func() bool {
-		a = tryCall(idle, "hasnot", "/v1/pools/single/call/echo", "1")
-		return a.err == nil && a.problem.Code == api.CodeNoWorkers
-	}, waitTimeout, 20*time.Millisecond, "the second gateway is up and knows the pool: %v", &a)
-	require.False(t, a.problem.Started)
-	require.Equal(t, []api.Peer{{Host: "word-a", Endpoint: "unix:" + env.dir + "/word-a/" + worker.SocketName}},
-		a.problem.Gateways)
-	require.True(t, tryCall(client, "word-a", "/v1/pools/single/call/echo", "1").ok())
-
-	first.kill()
-	env.startAgent("word-b")
-	view := env.waitFor(pool, "the worker is on the other host",
-		func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
-	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
 func rollingRestart(env *testEnv) {

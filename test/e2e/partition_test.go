@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -96,57 +97,83 @@ func (l *link) carry(near net.Conn) {
 	_, _ = io.Copy(near, far)
 }
 
-// A host that cannot reach Temporal serves calls of the pool, ends clients' leases on time, and causes no storm when
-// the link heals, though its worker has moved to another host.
+// partition is how long a host is cut off at least; make soak uses 130 s, longer than any lease and any time-out.
+var partition = flag.Duration("partition", 0, "how long to cut a host off from Temporal, once its workers have moved")
+
+// A host that cannot reach Temporal ends clients' leases on time, which nobody revives, and causes no storm when the
+// link heals, though its workers have moved to another host. That one serves calls and leases all along.
 func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing.T) {
 	env := newEnv(t)
 	wire := newLink(t, env.server.Address())
 	env.startAgent("island", "--address", wire.addr)
 	s := echoSpec("solo", 1)
 	s.Lease.TTL = spec.Duration(5 * time.Second)
-	pool := env.startPool(s)
+	called, leased := env.startPool(s), env.startPool(echoSpec("held", 1))
 	island := env.gatewayClient("island")
 	const ttl = 20 * time.Second
-	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: ttl, NoRenew: true})
-	callLease(t, lease, "echo")
+	old := env.checkout(leased, tempool.CheckoutOptions{Holder: "before", TTL: ttl, NoRenew: true})
+	callLease(t, old, "echo")
 	end := time.Now().Add(ttl) // at the latest: the gateway knows the lease
 	env.startAgent("mainland")
 
 	wire.cut()
+	began := time.Now()
+	oldCode := func() string {
+		_, _, code := post(t, island, "/v1/leases/"+old.ID+"~"+old.Token+"/call/echo", `1`)
+		return code
+	}
 	require.Eventually(t, func() bool {
 		sent := time.Now()
-		_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
+		code := oldCode()
 		if code != string(api.CodeLeaseFenced) && sent.After(end) {
 			t.Errorf("the lease outlives its time: a call that began %s after its end got %q", sent.Sub(end), code)
 		}
 		return code == string(api.CodeLeaseFenced) || t.Failed()
 	}, waitTimeout, 50*time.Millisecond)
-	env.waitFor(pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Workers[0].Host == "mainland"
-	})
-	_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
-	require.Equal(t, string(api.CodeLeaseFenced), code)
-	before, err := pool.State(t.Context(), 0)
-	require.NoError(t, err)
+	for _, pool := range []*tempool.Pool{called, leased} {
+		env.waitFor(pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
+			return v.Ready == 1 && v.Workers[0].Host == "mainland"
+		})
+	}
+	during := env.checkout(leased, tempool.CheckoutOptions{Holder: "during"})
+	callLease(t, during, "echo")
+	require.Equal(t, string(api.CodeLeaseFenced), oldCode())
+	for time.Since(began) < *partition {
+		require.NotEmpty(t, oldCode(), "a lease that was fenced counts again")
+		callLease(t, during, "echo")
+		sleep(t, 100*time.Millisecond)
+	}
+	before := map[*tempool.Pool]api.WorkerState{}
+	for _, pool := range []*tempool.Pool{called, leased} {
+		state, err := pool.State(t.Context(), 0)
+		require.NoError(t, err)
+		before[pool] = state
+	}
 
 	wire.heal()
 	require.Eventually(t, func() bool { return readScrape(t, island).has(1, "tempool_control_plane_up") }, waitTimeout,
 		100*time.Millisecond)
-	updates, began := env.updatesOf([]string{"island"}), time.Now()
+	updates := env.updatesOf([]string{"island"})
+	began = time.Now()
 	for time.Since(began) < 10*time.Second { // calls of the pool through the gateway that lost its worker
 		_, _ = (&http.Client{Transport: island.Transport,
 			Timeout: 500 * time.Millisecond}).Post("http://gateway/v1/pools/solo/call/echo", "", nil)
+		require.NotEmpty(t, oldCode(), "a lease that was fenced counts again")
 		sleep(t, 20*time.Millisecond)
 	}
 	took := time.Since(began)
 	asked := env.updatesOf([]string{"island"}) - updates
 	t.Logf("the healed host sent %.0f updates in %s", asked, took)
 	require.Less(t, asked/took.Seconds(), 3.0)
-	after, err := pool.State(t.Context(), 0)
-	require.NoError(t, err)
-	require.Equal(t, before.Incarnation, after.Incarnation)
-	require.Less(t, after.LeaseSeq-before.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
+	for pool, was := range before {
+		state, err := pool.State(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, was.Incarnation, state.Incarnation, "the process on the other host stays")
+		require.Less(t, state.LeaseSeq-was.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
+	}
 	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond,
-		"the old process is gone")
+		"the old processes are gone")
+	callLease(t, during, "echo")
+	require.NoError(t, during.Checkin(t.Context(), api.OutcomeOK))
 	mustRequest(t, env.gatewayClient("mainland"), "POST", "/v1/pools/solo/call/echo", `2`, "")
 }

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -43,7 +41,10 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	for i, n := range points {
 		m.waitForRotations(n)
 		m.waitUntilStable()
-		m.continueAsNew()
+		m.continueAsNew(api.PoolWorkflowID("shortlived"))
+		for slot := range m.spec.Pool.Size {
+			m.continueAsNew(api.WorkerWorkflowID("shortlived", slot))
+		}
 		if i == 0 {
 			first = m.footprint()
 			continue
@@ -129,46 +130,10 @@ func (m *rotationEnv) waitUntilStable() {
 	}
 }
 
-// continueAsNew makes the pool and all workers start new runs, whose input is their whole state.
-func (m *rotationEnv) continueAsNew() {
-	m.t.Helper()
-	ids := []string{api.PoolWorkflowID("shortlived")}
-	for slot := range m.spec.Pool.Size {
-		ids = append(ids, api.WorkerWorkflowID("shortlived", slot))
-	}
-	before := map[string]string{}
-	for _, id := range ids {
-		before[id] = m.currentRun(id)
-		require.NoError(m.t, m.client.Temporal().SignalWorkflow(m.t.Context(), id, "", api.SignalForceContinue,
-			api.Control{}))
-	}
-	for _, id := range ids {
-		for deadline := time.Now().Add(waitTimeout); m.currentRun(id) == before[id]; sleep(m.t, 50*time.Millisecond) {
-			require.True(m.t, time.Now().Before(deadline), "%s does not continue as new", id)
-		}
-	}
-}
-
-// stateBytes returns the size of the input of a workflow's current run.
-func (m *rotationEnv) stateBytes(id string) int {
-	m.t.Helper()
-	events := m.client.Temporal().GetWorkflowHistory(m.t.Context(), id, m.currentRun(id), false,
-		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	began, err := events.Next()
-	require.NoError(m.t, err)
-	return len(began.GetWorkflowExecutionStartedEventAttributes().GetInput().GetPayloads()[0].GetData())
-}
-
-// footprint returns the footprint of the agent and of its workflows.
+// footprint returns the footprint of the agent.
 func (m *rotationEnv) footprint() footprint {
 	m.t.Helper()
 	f := m.agent.footprint(m.t)
-	for slot := range m.spec.Pool.Size {
-		f.WorkerBytes = max(f.WorkerBytes, m.stateBytes(api.WorkerWorkflowID("shortlived", slot)))
-	}
-	f.PoolBytes = m.stateBytes(api.PoolWorkflowID("shortlived"))
-	require.Less(m.t, f.WorkerBytes, 40_000, "a worker keeps only its newest transitions")
-	require.Less(m.t, f.PoolBytes, 20_000)
 	m.t.Logf("after %d rotations: %+v, %d MB resident", m.countRotations(), f,
 		residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
 	return f
@@ -183,78 +148,4 @@ func residentBytes(t *testing.T, pid int) int64 {
 	_, err = fmt.Fscan(strings.NewReader(string(content)), &size, &resident)
 	require.NoError(t, err)
 	return resident * int64(os.Getpagesize())
-}
-
-// eventsOfACrash counts the events of one crash. At the maximum backoff a worker crashes once a minute
-// (recovery.backoff_max), so a crash must cost less than 60 events to stay below one event a second.
-func eventsOfACrash(env *testEnv) {
-	t := env.t
-	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "crasher", 1, []string{"sleep", "0.1"}, spec.ProtocolNone
-	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
-	s.Recovery.BackoffMax, s.Recovery.MaxConsecutiveFailures = spec.Duration(300*time.Millisecond), 1000
-	pool := env.beginPool(s)
-	length := func(id string) float64 {
-		n, byType := env.countEvents(id)
-		return float64(n - repeatedTaskEvents(byType))
-	}
-	incarnation := func() int64 {
-		st, err := pool.State(t.Context(), 0)
-		if err != nil {
-			return 0
-		}
-		return st.Incarnation
-	}
-	seen := func(least int64) (worker, pools float64, at int64) {
-		require.Eventually(t, func() bool {
-			if at = incarnation(); at < least {
-				return false
-			}
-			worker, pools = length(api.WorkerWorkflowID("crasher", 0)), length(api.PoolWorkflowID("crasher"))
-			return incarnation() == at // else crashes have gone on while the events were counted
-		}, waitTimeout, 20*time.Millisecond)
-		return worker, pools, at
-	}
-	worker, pools, from := seen(4)
-	workerAfter, poolsAfter, to := seen(12)
-	crashes := float64(to - from)
-	each := (workerAfter - worker) / crashes
-	t.Logf("a crash costs %.1f events of the worker and %.1f of its pool", each, (poolsAfter-pools)/crashes)
-	require.Less(t, each, 60.0)
-}
-
-func heldStarts(env *testEnv) {
-	t := env.t
-	s := pythonSpec("held", 3, "broken.py")
-	pool := env.beginPool(s)
-	env.waitFor(pool, "the starts are held, but for those of one worker, which tests the breaker",
-		func(v api.PoolWorkers) bool {
-			held := 0
-			for _, worker := range v.Workers {
-				if worker.State == lifecycle.Pending && strings.Contains(worker.Reason, "breaker open") {
-					held++
-				}
-			}
-			return len(v.Workers) == 3 && held >= 2
-		})
-	require.Eventually(t, func() bool { // the breaker closes for a moment when a worker tests it
-		status, err := pool.Status(t.Context())
-		return err == nil && status.StartsPaused != ""
-	}, waitTimeout, 50*time.Millisecond)
-	s.Pool.Command = echoSpec("held", 3).Pool.Command
-	_, err := pool.Apply(t.Context(), s)
-	require.NoError(t, err)
-	env.waitFor(pool, "the new spec runs", func(v api.PoolWorkers) bool {
-		return v.Ready == 3 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[2].SpecVersion == 2
-	})
-}
-
-func startRate(env *testEnv) {
-	t := env.t
-	s := echoSpec("paced", 4)
-	s.Start.RatePerSecond = 2
-	began := time.Now()
-	env.startPool(s)
-	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond,
-		"the fourth may start a second and a half after the first")
 }

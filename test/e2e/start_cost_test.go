@@ -22,7 +22,6 @@ func TestAWorkerCostsFewEvents(t *testing.T) {
 		"until it is ready":     eventsUntilReady,
 		"a lease":               eventsOfALease,
 		"a day without work":    eventsOfAnIdleWorker,
-		"a crash":               eventsOfACrash,
 		"a checkout under load": eventsOfACheckoutUnderLoad,
 	})
 }
