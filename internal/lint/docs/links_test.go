@@ -45,19 +45,6 @@ func anchors(p page) map[string]bool {
 	return all
 }
 
-func TestAnchorsAreThoseOfGitHub(t *testing.T) {
-	for title, want := range map[string]string{
-		"[[start.warmup]]":                    "startwarmup",
-		"Calls from a workflow: Execute":      "calls-from-a-workflow-execute",
-		"`a_b` and [links](x.md#y)":           "a_b-and-links",
-		"Older agents never drop – it’s kept": "older-agents-never-drop--its-kept",
-	} {
-		require.Equal(t, want, anchor(title))
-	}
-	require.Equal(t, map[string]bool{"twice": true, "twice-1": true},
-		anchors(page{text: "# Twice\n```\n# code\n```\n## Twice\n"}))
-}
-
 func TestLinksResolve(t *testing.T) {
 	fragments := map[string]map[string]bool{}
 	for _, p := range pages(t) {
