@@ -212,13 +212,6 @@ func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
 	w.until([]string{"current/lib/a.py"})
 }
 
-func TestLaterChangesDoNotReplaceEarlierOnes(t *testing.T) {
-	w := open(t, []string{"."}, nil, []string{"a.py", "b.py"})
-	w.put("a.py", "new")
-	require.Eventually(t, func() bool { w.put("b.py", "new"); return true }, waitTimeout, 2*debounce)
-	w.until([]string{"a.py", "b.py"})
-}
-
 func TestIncompleteOptionsAreRejected(t *testing.T) {
 	for name, o := range map[string]Options{
 		"no folder":   {Paths: []string{"a"}, Debounce: 1, Changed: func([]string) {}},

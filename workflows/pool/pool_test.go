@@ -54,14 +54,6 @@ func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 	require.Empty(t, p.status().Workers)
 }
 
-func TestACancelledPoolStops(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() { p.env.CancelWorkflow() })
-	p.run(poolOf(2))
-	require.Zero(t, p.open())
-	require.Len(t, p.started, 2)
-}
-
 func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p := newFakePool(t)
 	var up, down *workflowtest.UpdateResult

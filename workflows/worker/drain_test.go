@@ -30,15 +30,6 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 	require.Contains(t, s.events(), lifecycle.Drained)
 }
 
-func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{}))
-	s.At(20*time.Second, func() { require.Equal(t, lifecycle.Stopped, s.state().State) })
-	s.runThrough(standalone())
-	require.Contains(t, s.events(), lifecycle.DrainTimeout)
-}
-
 // The host knows of the calls of the pool that are in flight, and of the sessions that the program has to release.
 func TestADrainWithoutALeaseWaitsForItsHost(t *testing.T) {
 	s := newWorkerEnv(t)

@@ -5,27 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
-
-func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onStart = func(api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-			string(api.CodeStartFailed), nil)
-	}
-	s.At(time.Hour, func() {
-		require.Equal(t, 7, s.counted(&s.starts))
-		require.Equal(t, lifecycle.Failed, s.state().State)
-		require.Equal(t, map[string]int64{"start_failed": 6}, s.metrics().RestartsByReason)
-	})
-	s.runThrough(rotating(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 7 }))
-}
 
 func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
 	s := newWorkerEnv(t)
@@ -81,18 +65,4 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 	s.runThrough(standalone())
 	limit := workflowtest.Spec().Recovery.MaxConsecutiveFailures
 	require.InDelta(t, limit, given, 1, "started no more often than the limit allows")
-}
-
-func TestAStartThatFailsSaysWhyAndIsTriedAgain(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Incarnation < 3 {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", "start_failed", nil)
-		}
-		return api.StartResult{Host: "h", PID: 7}, nil
-	}
-	s.At(time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
-	s.runThrough(standalone())
-	require.Contains(t, s.history()[1].Reason, "no module named torch")
-	require.Equal(t, lifecycle.StartFailed, s.history()[1].Event)
 }

@@ -13,20 +13,6 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-func TestAWorkerStartsServesAndEndsWhenCancelled(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.Equal(t, lifecycle.Healthy, st.Health)
-		require.EqualValues(t, 1, st.Incarnation)
-		require.Equal(t, 1001, st.PID)
-	})
-	s.runThrough(standalone())
-	require.Equal(t, lifecycle.Stopped, s.state().State)
-	require.Equal(t, 1, s.counted(&s.stops))
-}
-
 func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 	s := newWorkerEnv(t)
 	var started []string
