@@ -1,7 +1,5 @@
 """A worker that echoes its input, with other methods for failures."""
 import os
-import subprocess
-import sys
 
 import tempool
 
@@ -9,12 +7,6 @@ import tempool
 @tempool.method(raw=True)
 def echo(body):
     return body
-
-
-@tempool.method
-def grandchild():
-    """Start a child process in its own session, outside the process group of the worker."""
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True).pid
 
 
 @tempool.method

@@ -20,11 +20,6 @@ def report(reason):
 
 
 @tempool.method
-def bug():
-    raise KeyError("nobody catches this")
-
-
-@tempool.method
 def echo(x):
     return x
 
