@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,44 +13,40 @@ import (
 
 func TestAWorkerWhoseProgramSaysThatItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	env := oneHost(t, "host")
-	withAndWithoutSurge(t, func(t *testing.T, surge bool) {
-		env := env.in(t)
-		s := pythonSpec(fmt.Sprint("own-health-", surge), 1, "health.py")
-		s.Health.Interval = spec.Duration(time.Hour)
-		s.Rotation.Surge = surge
-		pool := env.startPool(s)
+	s := pythonSpec("own-health", 1, "health.py")
+	s.Health.Interval = spec.Duration(time.Hour)
+	pool := env.startPool(s)
 
-		// By a call of the pool.
-		require.NoError(t, pool.Call(t.Context(), "report", []string{"the disk is slow"}, nil))
-		env.waitTransition(pool, 0, lifecycle.Degraded, "the disk is slow")
-		env.waitState(pool, 0, lifecycle.Ready) // the next ping passes
-		var echoed int
-		require.NoError(t, pool.Call(t.Context(), "echo", []int{7}, &echoed))
-		require.Equal(t, 7, echoed)
+	// By a call of the pool.
+	require.NoError(t, pool.Call(t.Context(), "report", []string{"the disk is slow"}, nil))
+	env.waitTransition(pool, 0, lifecycle.Degraded, "the disk is slow")
+	env.waitState(pool, 0, lifecycle.Ready) // the next ping passes
+	var echoed int
+	require.NoError(t, pool.Call(t.Context(), "echo", []int{7}, &echoed))
+	require.Equal(t, 7, echoed)
 
-		// Under a client's lease: at its end.
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
-		require.Eventually(t, func() bool {
-			state, err := pool.State(t.Context(), 0)
-			return err == nil && state.Health == lifecycle.Unhealthy
-		}, waitTimeout, 20*time.Millisecond)
-		require.Equal(t, lifecycle.Busy, env.waitState(pool, 0, lifecycle.Busy).State)
-		require.NoError(t, lease.Call(t.Context(), "echo", []int{8}, &echoed), "its holder keeps it")
-		require.NoError(t, lease.Call(t.Context(), "fall_ill", nil, nil))
-		require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
-		env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
+	// Under a client's lease: at its end.
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+	require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
+	require.Eventually(t, func() bool {
+		state, err := pool.State(t.Context(), 0)
+		return err == nil && state.Health == lifecycle.Unhealthy
+	}, waitTimeout, 20*time.Millisecond)
+	require.Equal(t, lifecycle.Busy, env.waitState(pool, 0, lifecycle.Busy).State)
+	require.NoError(t, lease.Call(t.Context(), "echo", []int{8}, &echoed), "its holder keeps it")
+	require.NoError(t, lease.Call(t.Context(), "fall_ill", nil, nil))
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	env.waitTransition(pool, 0, lifecycle.Degraded, "the network is slow")
 
-		// Its pings fail from now on.
-		view := env.waitLater(pool, "the process is replaced", lease.Incarnation)
-		require.Len(t, view.Workers, 1)
-		history := env.history(pool, 0)
-		var replaced string
-		for _, transition := range history {
-			if transition.Event == lifecycle.Unhealthy {
-				replaced = transition.Reason
-			}
+	// Its pings fail from now on.
+	view := env.waitLater(pool, "the process is replaced", lease.Incarnation)
+	require.Len(t, view.Workers, 1)
+	history := env.history(pool, 0)
+	var replaced string
+	for _, transition := range history {
+		if transition.Event == lifecycle.Unhealthy {
+			replaced = transition.Reason
 		}
-		require.Contains(t, replaced, "RuntimeError: the GPU is gone")
-	})
+	}
+	require.Contains(t, replaced, "RuntimeError: the GPU is gone")
 }
