@@ -164,53 +164,25 @@ func (env *testEnv) updatesOf(hosts []string) (n float64) {
 	return n
 }
 
-func TestClientsThatWaitForAnyWorkerCostFewUpdates(t *testing.T) {
+// Clients reach no gateway; what those cost that do is a matter of the gateway's own tests.
+func TestClientsThatWaitWithoutAGatewayCostFewUpdates(t *testing.T) {
 	env := newEnv(t)
 	leases, hosts := env.busyPool("crowded")
-	for _, lease := range leases[:8] {
-		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil), "its gateway knows the lease")
+	for _, host := range hosts {
+		require.NoError(t, os.Remove(filepath.Join(env.dir, host, worker.SocketName)))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	before, counter, began := env.updatesOf(hosts), newUpdateCounter(), time.Now()
+	counter, began := newUpdateCounter(), time.Now()
 	granted, failed := env.waitingClients(ctx, "crowded", counter)
 	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 },
 		waitTimeout, 50*time.Millisecond)
 	require.Empty(t, granted)
 	require.Empty(t, failed)
-	for i, lease := range leases[:8] {
-		returned := time.Now()
-		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-		next := await(t, granted)
-		require.NotEmpty(t, next.Holder)
-		t.Logf("lease %d was granted again after %s", i, time.Since(returned))
-	}
-	took := time.Since(began)
-	own, agents := counter.updates.Load(), env.updatesOf(hosts)-before
-	t.Logf("%d updates of 50 clients, %.0f of the gateways, in %s", own, agents, took)
-	cancel()
-	for range 42 {
-		require.Error(t, await(t, failed))
-	}
-	require.Positive(t, own, "the count works")
-	require.Positive(t, agents, "the count works")
-	require.Less(t, (float64(own)+agents)/took.Seconds(), mostUpdates)
-
-	// Now clients reach no gateway.
-	for _, host := range hosts {
-		require.NoError(t, os.Remove(filepath.Join(env.dir, host, worker.SocketName)))
-	}
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
-	counter, began = newUpdateCounter(), time.Now()
-	granted, failed = env.waitingClients(ctx, "crowded", counter)
-	require.Eventually(t, func() bool { return time.Since(began) > waitingFor || len(granted)+len(failed) > 0 },
-		waitTimeout, 50*time.Millisecond)
-	require.Empty(t, granted)
-	require.NoError(t, leases[8].Checkin(t.Context(), api.OutcomeOK))
-	require.Equal(t, leases[8].Worker, await(t, granted).Worker)
+	require.NoError(t, leases[0].Checkin(t.Context(), api.OutcomeOK))
+	require.Equal(t, leases[0].Worker, await(t, granted).Worker)
 	updates := counter.updates.Load()
-	took = time.Since(began)
+	took := time.Since(began)
 	t.Logf("%d updates of 50 clients in %s", updates, took)
 	require.Positive(t, updates, "the count works")
 	require.Less(t, float64(updates)/took.Seconds(), mostUpdates)
