@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,30 +21,25 @@ import (
 
 // eventStream collects the events of one agent.
 type eventStream struct {
-	t    *testing.T
-	stop context.CancelFunc
+	t *testing.T
 
 	mu     sync.Mutex
 	events []api.Event
-	lastID string
 }
 
-// followEvents collects the events that an agent holds and those from now on; with a lastID, those after it.
-func (env *testEnv) followEvents(host, lastID string) *eventStream {
+// followEvents collects the events that an agent holds and those from now on.
+func (env *testEnv) followEvents(host string) *eventStream {
 	env.t.Helper()
 	ctx, cancel := context.WithCancel(env.t.Context())
 	env.t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, "GET", "http://gateway/v1/events?since=1h", nil)
 	require.NoError(env.t, err)
-	if lastID != "" {
-		request.Header.Set("Last-Event-ID", lastID)
-	}
 	client := env.gatewayClient(host)
 	client.Timeout = 0
 	response, err := client.Do(request)
 	require.NoError(env.t, err)
 	require.Equal(env.t, http.StatusOK, response.StatusCode)
-	s := &eventStream{t: env.t, stop: cancel}
+	s := &eventStream{t: env.t}
 	go s.collect(response)
 	return s
 }
@@ -53,19 +47,15 @@ func (env *testEnv) followEvents(host, lastID string) *eventStream {
 func (s *eventStream) collect(response *http.Response) {
 	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		s.mu.Lock()
-		switch field {
-		case "id":
-			s.lastID = value
-		case "data":
+		if value, is := strings.CutPrefix(lines.Text(), "data: "); is {
 			var event api.Event
 			if err := json.Unmarshal([]byte(value), &event); err != nil {
 				s.t.Errorf("event %q: %v", value, err)
 			}
+			s.mu.Lock()
 			s.events = append(s.events, event)
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
 	}
 }
 
@@ -152,16 +142,11 @@ func (d *deferredSteps) String() string {
 	return strings.Join((*eventStream)(d).steps("watched/0"), " ")
 }
 
-// A webhook that is down at first gets everything.
+// A stream and a webhook have all that happens to a worker, up to the end of the agent.
 func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	env := newEnv(t)
 	received := &eventStream{t: t}
-	var up atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !up.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var batch []api.Event
 		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
 			t.Errorf("a batch: %v", err)
@@ -173,58 +158,31 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	t.Cleanup(server.Close)
 	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")
 	pool := env.startPool(echoSpec("watched", 1))
-	stream := env.followEvents("host-a", "")
-	stream.await("watched/0", "created>starting", "starting>ready")
-	stream.await("watched/0", api.EventProcessStarted)
-
+	stream := env.followEvents("host-a")
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	stream.await("watched/0", "ready>busy", "busy>ready")
 	stream.await("watched/0", api.EventLeaseGranted, api.EventLeaseReleased)
-
-	// A killed process, and a reader that comes back after it.
-	stream.stop()
-	stream.mu.Lock()
-	place, before := stream.lastID, len(stream.events)
-	stream.mu.Unlock()
 	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
-	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
-		return len(v.Workers) == 1 && v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
-	})
-	resumed := env.followEvents("host-a", place)
-	resumed.await("watched/0", "ready>failed", "starting>ready")
-	resumed.await("watched/0", api.EventProcessEnded, api.EventProcessStarted)
-	require.NotContains(t, resumed.steps("watched/0"), "created>starting", "read before, as one of %d", before)
+	env.waitLater(pool, "the worker is ready again", 1)
 
-	// The stream reports what the history holds.
-	everything := env.followEvents("host-a", "")
-	env.awaitReported(pool, 0, holdsInOrder, func() []string { return everything.steps("watched/0") })
-
-	up.Store(true)
-	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
-	env.awaitReported(pool, 0, holdsInOrder, func() []string { return received.steps("watched/0") })
+	for _, reader := range []*eventStream{stream, received} {
+		reader.await("watched/0", "created>starting", "starting>ready", "ready>busy", "busy>ready", "ready>failed",
+			"starting>ready")
+		reader.await("watched/0", api.EventProcessStarted, api.EventProcessEnded, api.EventProcessStarted)
+		env.awaitReported(pool, 0, holdsInOrder, func() []string { return reader.steps("watched/0") })
+	}
 
 	// The cause of the crash is in the event of its end.
-	everything.await("watched/0", api.EventProcessEnded)
-	everything.mu.Lock()
-	defer everything.mu.Unlock()
-	ended := slices.IndexFunc(everything.events, func(e api.Event) bool { return e.Type == api.EventProcessEnded })
+	stream.mu.Lock()
+	ended := slices.IndexFunc(stream.events, func(e api.Event) bool { return e.Type == api.EventProcessEnded })
 	var data api.ProcessEventData
-	require.NoError(t, json.Unmarshal(everything.events[ended].Data, &data))
+	require.NoError(t, json.Unmarshal(stream.events[ended].Data, &data))
+	stream.mu.Unlock()
 	require.Equal(t, "SIGKILL", data.Signal)
 	require.Equal(t, lifecycle.Failed, data.Outcome)
 	require.Equal(t, lease.Incarnation, data.Incarnation)
 
-	stopped := make(chan struct{})
-	go func() { // while streams are open
-		defer close(stopped)
-		a.stop()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(waitTimeout):
-		require.FailNow(t, "open streams keep the agent")
-	}
+	a.stop()                                                                  // while a stream is open
 	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }
 

@@ -234,7 +234,7 @@ func TestTheSecretsOfAKeyAreNowhereElse(t *testing.T) {
 	as := func(key string) *tempool.Pool {
 		return pool.With(tempool.CallOptions{Key: key, Header: http.Header{"X-Token": {"legible-header"}}})
 	}
-	events := env.followEvents("vault", "")
+	events := env.followEvents("vault")
 	stored := func() string {
 		out, _ := env.ctl(cli.ExitOK, "ps", "-o", "json")
 		all := string(env.stored()) + out + string(scrapeText(t, env.gatewayClient("vault")))

@@ -37,7 +37,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
 		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
-		events := env.followEvents("limits", "")
+		events := env.followEvents("limits")
 		require.Eventually(t, func() bool {
 			return slices.Contains(append(events.steps("limited/0"), events.steps("limited/1")...), api.EventLimitExceeded)
 		}, waitTimeout, 50*time.Millisecond)
