@@ -57,9 +57,8 @@ type QueueOptions struct {
 	Unreachable func(endpoint string, err error)
 }
 
-// RecentQueue returns how long the queue of the pool was in the last minutes, at each gateway, sorted by host. It costs
-// one request to each gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway
-// if none answers.
+// RecentQueue returns the figures of the pool's last hour at each gateway, sorted by host. It costs one request to each
+// gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
 func (p *Pool) RecentQueue(ctx context.Context, o QueueOptions) ([]api.RecentQueue, error) {
 	all, err := askGateways(ctx, p, "/queue", o.Gateways, o.Unreachable,
 		func(answer api.RecentQueue) ([]api.RecentQueue, error) {
@@ -73,7 +72,7 @@ func (p *Pool) RecentQueue(ctx context.Context, o QueueOptions) ([]api.RecentQue
 }
 
 func errUneven(what string) *api.Error {
-	return api.Errorf(api.CodeUnavailable, "%s has lists of different lengths; update its agent", what)
+	return api.Errorf(api.CodeUnavailable, "%s has lists of a wrong length; update its agent", what)
 }
 
 // askGateways gets a path below that of the pool from the gateways, from those of all hosts for nil, and joins what

@@ -3,6 +3,7 @@ package tempool
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,7 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 	require.Equal(t, []string{"p/0", "p/7"}, []string{all[0].Worker, all[1].Worker})
 	require.Equal(t, []int64{20}, all[0].AgeMS)
 	require.Len(t, failed, 2)
-	require.ErrorContains(t, failed[uneven], "lists of different lengths")
+	require.ErrorContains(t, failed[uneven], "lists of a wrong length")
 	require.Equal(t, api.Code("not_found"), api.CodeOf(failed[older]))
 
 	all, err = ask(first)
@@ -68,22 +69,22 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 
 func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
 	gateway := func(answer string) string { return gatewayAt(t, "/v1/pools/p/queue", http.StatusOK, answer) }
-	second := gateway(`{"host": "b", "age_ms": [12000, 2000], "waiting": [7, 0]}`)
-	first := gateway(`{"host": "a", "age_ms": [], "waiting": []}`)
-	uneven := gateway(`{"host": "c", "age_ms": [1], "waiting": []}`)
-	c, err := Dial(t.Context(), Options{Gateways: []string{second, uneven, first}})
+	second := gateway(`{"host": "b", "minutes": [{"age_ms": 12000, "seconds": 12, "queue": 7}]}`)
+	first := gateway(`{"host": "a", "minutes": []}`)
+	large := gateway(`{"host": "c", "minutes": [{}` + strings.Repeat(", {}", api.FigureMinutes) + `]}`)
+	c, err := Dial(t.Context(), Options{Gateways: []string{second, large, first}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	failed := map[string]error{}
 	all, err := c.Pool("p").RecentQueue(t.Context(),
 		QueueOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
 	require.NoError(t, err)
-	require.Equal(t, []api.RecentQueue{{Host: "a", AgeMS: []int64{}, Waiting: []int64{}},
-		{Host: "b", AgeMS: []int64{12000, 2000}, Waiting: []int64{7, 0}}}, all)
+	require.Equal(t, []api.RecentQueue{{Host: "a", Minutes: []api.Figures{}},
+		{Host: "b", Minutes: []api.Figures{{AgeMS: 12000, Seconds: 12, Queue: 7}}}}, all)
 	require.Len(t, failed, 1)
-	require.ErrorContains(t, failed[uneven], "the queue at c has lists of different lengths")
+	require.ErrorContains(t, failed[large], "the queue at c has")
 
-	_, err = c.Pool("p").RecentQueue(t.Context(), QueueOptions{Gateways: []string{uneven}})
+	_, err = c.Pool("p").RecentQueue(t.Context(), QueueOptions{Gateways: []string{large}})
 	require.ErrorIs(t, err, api.ErrUnavailable, "none answers as it should")
 	_, err = c.Pool("NO").RecentQueue(t.Context(), QueueOptions{})
 	require.ErrorIs(t, err, api.ErrPoolNotFound)

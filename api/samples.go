@@ -1,7 +1,5 @@
 package api
 
-import "time"
-
 // MaxRecentSamples bounds RecentSamples: ten minutes at the regular pace.
 const MaxRecentSamples = 60
 
@@ -26,15 +24,10 @@ func (r RecentSamples) Valid() bool {
 		len(r.CallsPerMinute) == n && len(r.Score) == n
 }
 
-// RecentQueue is how long the queue of a pool at one gateway was: for each of the newest intervals of RecentQueueStep,
-// oldest first, the most calls and clients that waited for a worker at the same time. The lists have the same length,
-// at most MaxRecentSamples; they are empty if the gateway has had no worker, call or client of the pool lately. With it
-// come the figures of the pool. It is the answer of GET /v1/pools/{pool}/queue.
+// RecentQueue are the figures of a pool at one gateway, with how long its queue was. The lists are empty if the gateway
+// has had no worker, call or client of the pool lately. It is the answer of GET /v1/pools/{pool}/queue.
 type RecentQueue struct {
 	Host string `json:"host"`
-	// AgeMS is how long ago each interval began, by the host's clock. The newest one has not ended.
-	AgeMS   []int64 `json:"age_ms"`
-	Waiting []int64 `json:"waiting"`
 	// Minutes are those of the last hour, oldest first, since the gateway has known the pool. The newest one may not have
 	// ended.
 	Minutes []Figures `json:"minutes"`
@@ -42,13 +35,8 @@ type RecentQueue struct {
 	Methods []MethodFigures `json:"methods"`
 }
 
-// RecentQueueStep is the length of an interval of RecentQueue.
-const RecentQueueStep = 10 * time.Second
-
-// Valid reports whether the lists have the same length, at most MaxRecentSamples, and there are at most FigureMinutes.
-func (r RecentQueue) Valid() bool {
-	return len(r.AgeMS) <= MaxRecentSamples && len(r.Waiting) == len(r.AgeMS) && len(r.Minutes) <= FigureMinutes
-}
+// Valid reports whether there are at most FigureMinutes.
+func (r RecentQueue) Valid() bool { return len(r.Minutes) <= FigureMinutes }
 
 // Readiness is the body of GET /readyz of a gateway.
 type Readiness struct {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,7 +247,6 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 	require.Zero(t, e.queued())
 	recent := queue()
 	require.Equal(t, "here", recent.Host)
-	require.EqualValues(t, 2, slices.Max(recent.Waiting), "nobody waits any more")
 	require.Len(t, recent.Methods, 2)
 	require.Equal(t, "echo", recent.Methods[0].Method)
 	require.EqualValues(t, 2, recent.Methods[0].Calls)
@@ -259,5 +257,5 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 	require.Empty(t, e.gateway.LastMinute(0))
 	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 	unknown := e.do("GET", "/v1/pools/q/queue", nil)
-	require.JSONEq(t, `{"host": "here", "age_ms": [], "waiting": [], "minutes": [], "methods": []}`, string(unknown.body))
+	require.JSONEq(t, `{"host": "here", "minutes": [], "methods": []}`, string(unknown.body))
 }

@@ -11,7 +11,7 @@ import (
 
 const (
 	// figureStep is how long figures are counted apart: the last minute is made of such steps.
-	figureStep   = api.RecentQueueStep
+	figureStep   = 10 * time.Second
 	minuteSteps  = int64(time.Minute / figureStep)
 	hourSteps    = api.FigureMinutes * minuteSteps
 	maxMethods   = 32  // that a pool's figures know by name, in each half of the hour
@@ -27,7 +27,6 @@ type figures struct {
 	step  int64     // the open one
 	openStep
 	steps [minuteSteps]*api.Figures       // the last ones before it, by number; nil without anything to count
-	peaks [api.MaxRecentSamples]int32     // of the queue, of more of these steps
 	hour  [api.FigureMinutes]*api.Figures // the minutes before the open one, by number
 	// methods are those of the present half of an hour and of the one before.
 	methods [2]map[string]*api.MethodFigures
@@ -48,7 +47,7 @@ func (f *figures) lockAt(now time.Time) {
 	f.mu.Lock()
 	step := int64(now.Sub(f.began) / figureStep)
 	for f.step = max(f.step, step-2*hourSteps); f.step < step; { // what is older is overwritten
-		f.steps[f.step%minuteSteps], f.peaks[f.step%api.MaxRecentSamples] = f.read(), int32(f.counted.Queue)
+		f.steps[f.step%minuteSteps] = f.read()
 		f.openStep = openStep{}
 		if f.step++; f.step%minuteSteps == 0 {
 			f.hour[(f.step/minuteSteps-1)%api.FigureMinutes] = total(f.steps[:]...)
@@ -134,21 +133,6 @@ func (f *figures) update(now time.Time, change func(*api.Figures)) {
 	f.lockAt(now)
 	defer f.mu.Unlock()
 	change(&f.counted)
-}
-
-// recentQueue are the most that waited at the same time in each of the newest steps, of which the last is open.
-func (f *figures) recentQueue(now time.Time) (agesMS, waiting []int64) {
-	f.lockAt(now)
-	defer f.mu.Unlock()
-	for number := max(0, f.step-api.MaxRecentSamples+1); number <= f.step; number++ {
-		peak := int64(f.peaks[number%api.MaxRecentSamples])
-		if number == f.step {
-			peak = f.counted.Queue
-		}
-		age := now.Sub(f.began) - time.Duration(number)*figureStep
-		agesMS, waiting = append(agesMS, age.Milliseconds()), append(waiting, peak)
-	}
-	return agesMS, waiting
 }
 
 // lastMinute is the last minute with the open step; nil if nothing was counted in it.

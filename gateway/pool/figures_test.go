@@ -35,6 +35,14 @@ func TestFiguresAreOfTheLastMinuteAndHour(t *testing.T) {
 	require.EqualValues(t, 40_000, last.ServingUS)
 	require.Len(t, last.Waiting, 2, "a call that did not wait counts, too")
 	require.Equal(t, []int64{3}, hour(20))
+	observe := func(waiting int64, s int) {
+		f.update(at(s), func(f *api.Figures) { f.Queue = max(f.Queue, waiting) })
+	}
+	for s, waiting := range []int64{3, 9, 4} {
+		observe(waiting, 20+s)
+	}
+	require.EqualValues(t, 9, f.lastMinute(at(31)).Queue, "the most at the same time, not the last")
+	require.Zero(t, testing.AllocsPerRun(1000, func() { observe(1, 31) }), "it is on the path of a call that waits")
 
 	f.update(at(65), func(f *api.Figures) { f.Processes.Add(api.Deployed, 1) })
 	require.EqualValues(t, 2, f.lastMinute(at(72)).Calls, "the step of the first call is over a minute old")

@@ -149,17 +149,14 @@ func (p *poolState) observeWaitingLocked(now time.Time) {
 	}
 }
 
-// RecentQueue returns how many calls and clients waited for a worker of the pool in the last minutes, and the figures
-// of the last hour.
+// RecentQueue returns the figures of the pool's last hour.
 func (d *Dispatcher) RecentQueue(pool string) api.RecentQueue {
-	recent := api.RecentQueue{Host: d.config.HostID, AgeMS: []int64{}, Waiting: []int64{}, Minutes: []api.Figures{},
-		Methods: []api.MethodFigures{}}
+	recent := api.RecentQueue{Host: d.config.HostID, Minutes: []api.Figures{}, Methods: []api.MethodFigures{}}
 	if p := d.knownPool(pool); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		now := time.Now()
 		p.observeWaitingLocked(now)
-		recent.AgeMS, recent.Waiting = p.stats.figures.recentQueue(now)
 		recent.Minutes, recent.Methods = p.stats.figures.lastHour(now)
 	}
 	return recent

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -68,43 +67,9 @@ func TestWorkerStatsExpire(t *testing.T) {
 	require.Contains(t, p.stats.workers, "p/1")
 }
 
-func TestPeaksAreOfTheNewestIntervals(t *testing.T) {
-	began := time.Now()
-	q := newFigures(began)
-	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	read := func(s int) []int64 {
-		ages, waiting := q.recentQueue(at(s))
-		require.Len(t, ages, len(waiting))
-		for i, age := range ages {
-			require.EqualValues(t, 1000*(s%10+10*(len(ages)-1-i)), age)
-		}
-		return waiting
-	}
-	observe := func(waiting int64, s int) {
-		q.update(at(s), func(f *api.Figures) { f.Queue = max(f.Queue, waiting) })
-	}
-	require.Equal(t, []int64{0}, read(0))
-	for s, waiting := range []int64{3, 9, 4} {
-		observe(waiting, s)
-	}
-	require.Equal(t, []int64{9}, read(3), "the most at the same time, not the last")
-	observe(2, 10)
-	require.Equal(t, []int64{9, 2}, read(19))
-	require.Equal(t, []int64{9, 2, 0, 0}, read(35), "intervals in which nobody waited")
-	observe(7, 29)
-	require.Equal(t, []int64{9, 2, 0, 7}, read(35), "a clock that was read before the lock was taken")
-	newest := read(594)
-	require.Len(t, newest, api.MaxRecentSamples)
-	require.Equal(t, []int64{9, 2, 0, 7, 0}, newest[:5])
-	require.Equal(t, []int64{2, 0, 7, 0}, read(600)[:4], "the oldest is dropped")
-	require.Equal(t, slices.Repeat([]int64{0}, api.MaxRecentSamples), read(1_000_000))
-	require.Zero(t, testing.AllocsPerRun(1000, func() { observe(1, 2_000_000) }),
-		"it is on the path of a call that waits")
-}
-
 func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	e := newEnv(t)
-	require.Equal(t, api.RecentQueue{Host: "here", AgeMS: []int64{}, Waiting: []int64{}, Minutes: []api.Figures{},
+	require.Equal(t, api.RecentQueue{Host: "here", Minutes: []api.Figures{},
 		Methods: []api.MethodFigures{}}, e.dispatcher.RecentQueue("p"), "a pool that this gateway does not know")
 	require.Nil(t, e.dispatcher.knownPool("p"))
 	p := e.dispatcher.poolState("p")
@@ -120,17 +85,20 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	}
 	client, err := (&checkout{pool: p, limit: timeout}).join()
 	require.NoError(t, err)
-	peaks := func() []int64 {
-		return locked(p, func() []int64 { _, waiting := p.stats.figures.recentQueue(time.Now()); return waiting })
+	peak := func() (most int64) {
+		if f := p.stats.figures.lastMinute(time.Now()); f != nil {
+			most = f.Queue
+		}
+		return most
 	}
-	nextInterval := func() {
+	nextMinute := func() {
 		f := p.stats.figures
-		f.update(time.Now(), func(*api.Figures) { f.began = f.began.Add(-figureStep) })
+		f.update(time.Now(), func(*api.Figures) { f.began = f.began.Add(-2 * time.Minute) })
 	}
-	require.Equal(t, []int64{4}, peaks(), "three calls and a client")
-	nextInterval()
-	require.Eventually(t, func() bool { return slices.Equal(peaks(), []int64{4, 4}) }, timeout, poll,
-		"they wait in the next interval, too, though nobody else comes")
+	require.EqualValues(t, 4, peak(), "three calls and a client")
+	nextMinute()
+	require.Eventually(t, func() bool { return peak() == 4 }, timeout, poll,
+		"they wait in the next minute, too, though nobody else comes")
 
 	leave()
 	for _, w := range waiters {
@@ -139,18 +107,22 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	}
 	_, err = client.wait(ctx)
 	require.Error(t, err)
-	nextInterval()
+	nextMinute()
 	recent := e.dispatcher.RecentQueue("p")
 	require.True(t, recent.Valid())
-	require.Equal(t, []int64{4, 4, 0}, recent.Waiting)
-	require.Zero(t, recent.AgeMS[2]/1000)
+	var most []int64
+	for _, minute := range recent.Minutes {
+		most = append(most, minute.Queue)
+	}
+	require.Equal(t, []int64{4, 0, 4, 0}, most)
+	require.Zero(t, peak())
 }
 
 func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
 	e := newEnv(t)
 	p := newPoolState(e.dispatcher, "p") // nothing ticks
 	p.setSpecLocked(e.spec)
-	peak := func() int64 { _, waiting := p.stats.figures.recentQueue(time.Now()); return slices.Max(waiting) }
+	peak := func() int64 { return p.stats.figures.lastMinute(time.Now()).Queue }
 	target := AnyWorker("p", "", DefaultPriority)
 	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
 	require.NoError(t, err)

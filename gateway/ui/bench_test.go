@@ -93,9 +93,6 @@ func (f encodedPool) RecentQueue(context.Context, tempool.QueueOptions) (all []a
 				one.Minutes[i].Serving = append(one.Minutes[i].Serving, [2]uint32{api.TimeBucketFrom(30 + bucket), uint32(i%7) + 9})
 			}
 		}
-		for i := range int64(api.MaxRecentSamples) {
-			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Waiting, i*7%31)
-		}
 		all = append(all, one)
 	}
 	encoded, err := json.Marshal(all)

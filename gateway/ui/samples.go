@@ -16,10 +16,8 @@ import (
 const (
 	// samplesTimeout bounds the question for samples: a page does not wait longer for its plots.
 	samplesTimeout = 1500 * time.Millisecond
-	// sparkWidth and sparkHeight are the size of a plot in a table, queueWidth and queueHeight that of the queue on a
-	// pool's page, chartWidth and chartHeight that of one on a worker's page.
+	// sparkWidth and sparkHeight are the size of a plot in a table, chartWidth and chartHeight that of a chart.
 	sparkWidth, sparkHeight = 80, 20
-	queueWidth, queueHeight = 120, 24
 	chartWidth, chartHeight = 300, 80
 )
 
@@ -173,40 +171,14 @@ func queueGateways(pool string, workers []api.RosterEntry, hosts []host) (gatewa
 	return slices.DeleteFunc(slices.Compact(gateways), func(endpoint string) bool { return endpoint == "" })
 }
 
-// queue draws how many calls and clients waited for a worker of a pool at these gateways, and its figures, and says why
-// some of them are missing.
-func (v *visit) queue(pool string, gateways []string) (spark plot, hour *hourView, missing string) {
+// hour asks these gateways for the figures of a pool, and says why some of them are missing.
+func (v *visit) hour(pool string, gateways []string) (hour *hourView, missing string) {
 	if len(gateways) == 0 {
-		return plot{}, nil, ""
+		return nil, ""
 	}
 	all, missing := askForPlots(v, "queue",
 		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentQueue, error) {
 			return v.pool(pool).RecentQueue(ctx, tempool.QueueOptions{Gateways: gateways, Unreachable: unreachable})
 		})
-	now := time.Now()
-	last := minutesUntil(now)
-	points := queuePoints(all, last.end)
-	what := "calls and clients that waited, most in each ten seconds"
-	spark = newPlot(points, last, zeroAxis(points, 1, decimal), queueWidth, queueHeight, what, countText)
-	return spark, newHourView(all, now), missing
-}
-
-// queuePoints adds the queues of the gateways up. Their newest intervals count as one, and so on: they began within ten
-// seconds, and no clocks of two hosts are compared. So the sum is at least what ever waited at the same time.
-func queuePoints(all []api.RecentQueue, end time.Time) (points []point) {
-	var sums [plotSpan / plotStep]float64
-	var known [len(sums)]bool
-	for _, one := range all {
-		for i, age := range one.AgeMS {
-			if ago := max(0, age) / plotStep.Milliseconds(); ago < int64(len(sums)) {
-				sums[ago], known[ago] = sums[ago]+max(0, float64(one.Waiting[i])), true
-			}
-		}
-	}
-	for ago := len(sums) - 1; ago >= 0; ago-- {
-		if known[ago] {
-			points = append(points, point{at: end.Add(-time.Duration(ago) * plotStep), value: sums[ago]})
-		}
-	}
-	return points
+	return newHourView(all, time.Now()), missing
 }

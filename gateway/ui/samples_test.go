@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -110,21 +109,19 @@ func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	require.Zero(t, limited.withLimit(11, axis{0, 10}).Limit)
 }
 
-func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
+func TestThePageOfAPoolAsksTheGatewaysWithItsQueue(t *testing.T) {
 	s := newSite(t, operator, nil)
 	s.fleet.hosts[1].Heartbeat.Agent = &api.AgentReport{Endpoint: "http://127.0.0.1:9"}
 	_, text, _ := s.get("/ui/pools/py")
-	require.NotContains(t, text, `id="queue"`, "no gateway has a queue of the pool")
+	require.NotContains(t, text, `id="hour"`, "no gateway has figures of the pool")
 	s.fleet.queues = []api.RecentQueue{
-		{Host: "web-1", AgeMS: []int64{29_000, 19_000, 9_000}, Waiting: []int64{0, 30, 1}},
-		{Host: "web-2", AgeMS: []int64{11_500, 1_500}, Waiting: []int64{1, 2}},
+		{Host: "web-1", Minutes: []api.Figures{{AgeMS: 129_000, Seconds: 60}, {AgeMS: 69_000, Seconds: 60, Queue: 30},
+			{AgeMS: 9_000, Seconds: 9, Queue: 1}}},
+		{Host: "web-2", Minutes: []api.Figures{{AgeMS: 71_500, Seconds: 60, Queue: 1},
+			{AgeMS: -11_500, Seconds: 11, Queue: 2}}},
 	}
 	_, text, _ = s.get("/ui/pools/py")
-	require.Equal(t, 1, strings.Count(text, `<svg class="spark"`))
-	require.Contains(
-		t, text, `role="img" aria-label="calls and clients that waited, most in each ten seconds, last 1 minute: least 0, `+
-			`most 31, newest 3"`)
-	require.Contains(t, text, `<small>at most 31 in 10 min</small>`)
+	require.Contains(t, text, `longest queue, last 2 minutes: least 0, most 31, newest 3`)
 	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf,
 		"the hosts of its workers, and one where calls wait for a worker elsewhere")
 
@@ -133,34 +130,6 @@ func TestThePageOfAPoolPlotsItsQueue(t *testing.T) {
 
 	s.fleet.cut = api.Errorf("not_found", "no route")
 	_, text, _ = s.get("/ui/pools/py")
-	require.Contains(t, text, `<svg class="spark"`, "what answers is shown")
+	require.Contains(t, text, `id="hour"`, "what answers is shown")
 	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: no route.")
-}
-
-func TestQueuesOfGatewaysAreAddedUpByAge(t *testing.T) {
-	end := time.Date(2030, 1, 1, 0, 10, 0, 0, time.UTC)
-	ages := func(newest int64, count int) (all []int64) {
-		for i := count - 1; i >= 0; i-- {
-			all = append(all, newest+10_000*int64(i))
-		}
-		return all
-	}
-	ones := func(count int) (all []int64) {
-		for range count {
-			all = append(all, 1)
-		}
-		return all
-	}
-	for _, newest := range []int64{0, 1, 5_000, 9_999} {
-		points := queuePoints([]api.RecentQueue{{AgeMS: ages(newest, 60), Waiting: ones(60)},
-			{AgeMS: ages(9_999-newest, 2), Waiting: ones(2)}}, end)
-		require.Len(t, points, 60, "each interval of a gateway is one point, wherever its intervals begin")
-		for i, p := range points {
-			require.InDelta(t, 1+float64(i/58), p.value, 0)
-			require.Equal(t, end.Add(-time.Duration(59-i)*plotStep), p.at)
-		}
-	}
-	require.Empty(t, queuePoints([]api.RecentQueue{{AgeMS: []int64{600_000}, Waiting: []int64{1}}}, end), "it is too old")
-	strange := queuePoints([]api.RecentQueue{{AgeMS: []int64{-70_000, math.MaxInt64}, Waiting: []int64{-5, 1}}}, end)
-	require.Equal(t, []point{{at: end}}, strange)
 }

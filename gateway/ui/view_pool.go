@@ -35,8 +35,6 @@ type poolView struct {
 	Sessions bool // the visitor may see them
 	// SamplesMissing and QueueMissing are why plots are missing; "" if none is.
 	SamplesMissing, QueueMissing string
-	// QueueSpark is how many calls and clients waited for a worker in the last minutes.
-	QueueSpark plot
 	// Hour is about its calls; nil if no gateway knows them.
 	Hour *hourView
 }
@@ -86,7 +84,7 @@ func (v *visit) poolPage() error {
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
-		view.QueueSpark, view.Hour, view.QueueMissing = v.queue(name, queueGateways(name, status.value.Workers, hosts.value))
+		view.Hour, view.QueueMissing = v.hour(name, queueGateways(name, status.value.Workers, hosts.value))
 	})
 	if slots, gateways := gatewaysOf(view.Workers, status.value.Workers); len(gateways) > 0 {
 		view.addSparks(v.samples(name, slots, gateways), time.Now())

@@ -105,10 +105,6 @@ func (f largePool) RecentQueue(context.Context, tempool.QueueOptions) (all []api
 			}
 			one.Minutes = append(one.Minutes, minute)
 		}
-		for i := range int64(api.MaxRecentSamples) {
-			one.AgeMS, one.Waiting = append(one.AgeMS, (api.MaxRecentSamples-1-i)*10_000+4321), append(one.Waiting,
-				int64(20*(1+math.Sin(float64(i)/5))))
-		}
 		all = append(all, one)
 	}
 	return all, nil
@@ -155,8 +151,6 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	require.Contains(t, evaluate[string](b, `document.querySelector(".pager").innerText`), "1–100 of 1000")
 	require.Equal(t, 200, evaluate[int](b, `document.querySelectorAll("#roster svg.spark path").length`),
 		"the memory and the calls of each worker of the page")
-	require.Contains(t, evaluate[string](b, `document.querySelector("#queue svg.spark").getAttribute("aria-label")`),
-		"most in each ten seconds, last 10 minutes: least 0, most 78, newest")
 	require.Contains(t, evaluate[string](b, `document.querySelector("#hour").innerText`),
 		"failed: 180 worker_error; processes: 1000 stopped, 1000 deployed.")
 	require.Equal(t, 5, evaluate[int](b, `document.querySelectorAll("#hour .chart").length`))
