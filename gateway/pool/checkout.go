@@ -319,7 +319,7 @@ func (p *poolState) adoptForLocked(granted api.Lease, requestID string, sent tim
 		return
 	}
 	p.dispatcher.clock.Observe(granted.GrantedAt, time.Now())
-	u := p.upstreamOfLeaseLocked(ref)
+	u := p.findLocked(ref.Worker(), ref.Incarnation)
 	if u != nil && u.adoptLocked(granted, ref, lease.Expiry(granted, sent)) && requestID != "" {
 		u.lease.requestID = requestID
 	}

@@ -76,41 +76,20 @@ func (p *poolState) refreshScoresLocked(now time.Time) {
 	}
 }
 
-// upstreamOfLeaseLocked returns the upstream that a lease is for, nil if its incarnation is not here.
-func (p *poolState) upstreamOfLeaseLocked(ref api.LeaseRef) *upstream {
+// upstreamFor returns the upstream of a lease's incarnation, else that of a newer one, which rejects the lease itself,
+// else nil.
+func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
+	p := d.knownPool(ref.Pool)
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if u := p.findLocked(ref.Worker(), ref.Incarnation); u != nil {
 		return u
 	}
-	if proc, found := p.dispatcher.config.Processes.Get(ref.Worker(), ref.Incarnation); found && !ended(proc) {
-		return p.upstreamOfLocked(proc)
-	}
-	return nil
-}
-
-// upstreamFor returns the upstream of a lease's incarnation if its process lives here, else that of a newer one, else
-// nil.
-func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
-	worker := ref.Worker()
-	var newer *upstream
-	if p := d.knownPool(ref.Pool); p != nil {
-		p.mu.Lock()
-		u := p.findLocked(worker, ref.Incarnation)
-		if u == nil {
-			newer = p.newestLocked(worker)
-		}
-		p.mu.Unlock()
-		if u != nil {
-			return u
-		}
-	}
-	if proc, found := d.config.Processes.Get(worker, ref.Incarnation); found && !ended(proc) {
-		if p := d.poolState(ref.Pool); p != nil {
-			return p.upstreamOf(proc)
-		}
-		return nil
-	}
-	if newer != nil && newer.incarnation > ref.Incarnation {
-		return newer // it rejects the lease itself
+	if newest := p.newestLocked(ref.Worker()); newest != nil && newest.incarnation > ref.Incarnation {
+		return newest
 	}
 	return nil
 }

@@ -192,3 +192,10 @@ func (c *fakeControl) setDown(down bool) {
 	defer c.mu.Unlock()
 	c.down = down
 }
+
+// upstreamOf returns the upstream of a process and adds it if it is missing.
+func (p *poolState) upstreamOf(proc *process.Process) *upstream {
+	p = p.lock()
+	defer p.mu.Unlock()
+	return p.upstreamOfLocked(proc)
+}

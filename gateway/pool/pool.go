@@ -56,16 +56,8 @@ func newPoolState(d *Dispatcher, pool string) *poolState {
 // notify wakes run.
 func (p *poolState) notify() { sleep.Wake(p.wake) }
 
-// upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not
-// ready.
-func (p *poolState) upstreamOf(proc *process.Process) *upstream {
-	if p = p.lock(); p == nil {
-		return nil
-	}
-	defer p.mu.Unlock()
-	return p.upstreamOfLocked(proc)
-}
-
+// upstreamOfLocked returns the upstream of a process and adds it if it is missing. It returns nil for a process that is
+// not ready.
 func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	// an older one counts too, perhaps after the newest has died
 	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil {
