@@ -146,9 +146,6 @@ func (c hourChart) draw(hour lastHour) (p plot) {
 			p.Below, p.Text = append(p.Below, one.D), p.Text+"; "+one.Text
 		}
 	}
-	if len(c.lines) == 1 {
-		p = p.filled()
-	}
 	p.Title, p.Now = c.title, strings.Join(newest, " · ")
 	return p
 }

@@ -43,9 +43,8 @@ type point struct {
 // D is "".
 type plot struct {
 	Width, Height int
-	// D is the path of the line, and Area, once it is filled, that of what is below it. Both are made of letters, digits,
-	// points and spaces.
-	D, Area string
+	// D is the path of the line, of letters, digits, points and spaces.
+	D string
 	// Text says in words what the line shows.
 	Text string
 	// Top is the value at the top, Most the greatest one and Now the newest one, as text.
@@ -56,32 +55,6 @@ type plot struct {
 	Starts, Deploys []string
 	Below           []string // the paths of further lines
 	Ago             string   // when the window begins
-	pieces          []piece
-}
-
-// piece is a part of a line without a gap: its place in D, and its left and right end.
-type piece struct {
-	from, to    int
-	left, right float64
-}
-
-// end ends the newest piece.
-func (p *plot) end(to int, right float64) {
-	if n := len(p.pieces); n > 0 {
-		p.pieces[n-1].to, p.pieces[n-1].right = to, right
-	}
-}
-
-// filled adds the area below the line.
-func (p plot) filled() plot {
-	var area []byte
-	for _, one := range p.pieces {
-		area = append(append(area, p.D[one.from:one.to]...), 'L')
-		area = append(appendPlace(area, one.right, float64(p.Height)), 'L')
-		area = append(appendPlace(area, one.left, float64(p.Height)), 'Z')
-	}
-	p.Area = string(area)
-	return p
 }
 
 func appendPlace(b []byte, x, y float64) []byte {
@@ -161,7 +134,6 @@ func newPlot(points []point, w window, a axis, width, height int, what string, t
 		return p
 	}
 	line := make([]byte, 0, 12*len(points))
-	var x float64
 	for i, one := range points {
 		before := point{}
 		if i > 0 {
@@ -169,10 +141,7 @@ func newPlot(points []point, w window, a axis, width, height int, what string, t
 		}
 		later := i > 0 && before.incarnation != one.incarnation
 		begins := i == 0 || later || one.at.Sub(before.at) > w.gap
-		if begins {
-			p.end(len(line), x)
-		}
-		x = float64(width) * w.place(one.at)
+		x := float64(width) * w.place(one.at)
 		y := 1 + float64(height-2)*(1-(one.value-a.low)/(a.high-a.low))
 		if later {
 			p.Starts = append(p.Starts, string(appendTenths(nil, x)))
@@ -181,10 +150,8 @@ func newPlot(points []point, w window, a axis, width, height int, what string, t
 			line = appendPlace(append(line, 'L'), x, y)
 			continue
 		}
-		p.pieces = append(p.pieces, piece{from: len(line), left: x})
 		line = append(appendPlace(append(line, 'M'), x, y), 'h', '0') // a line to itself, which a round cap makes a dot
 	}
-	p.end(len(line), x)
 	p.D, p.Top = string(line), text(a.high)
 	low, high := bounds(points)
 	p.Most, p.Now = text(high), text(points[len(points)-1].value)

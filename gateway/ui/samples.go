@@ -122,7 +122,7 @@ func charts(s series, maxMemory int64, now time.Time) []plot {
 			least = max(least, limit) // it is near enough to be shown
 		}
 		axis := zeroAxis(points, least, steps)
-		return newPlot(points, last, axis, chartWidth, chartHeight, what, text).filled().withLimit(limit, axis)
+		return newPlot(points, last, axis, chartWidth, chartHeight, what, text).withLimit(limit, axis)
 	}
 	all := []plot{
 		draw(s.memory, "memory", 1<<20, binary, bytesText, float64(maxMemory)),
