@@ -143,7 +143,7 @@ func (c *container) stop(force bool) {
 	}
 	c.stopping.Go(func() {
 		if err := runEngine(c.asking, c.engine, "kill", "--signal", "TERM", c.name); err != nil && c.asking.Err() == nil {
-			c.log().Warn("cannot ask a container to stop", "container", c.name, "error", err)
+			c.logger.Warn("cannot ask a container to stop", "container", c.name, "error", err)
 			c.program.stop(false)
 		}
 	})
@@ -158,10 +158,10 @@ func (c *container) end() ending {
 	c.giveUpAsking()
 	c.stopping.Wait()
 	if err := os.Remove(c.variables); err != nil {
-		c.log().Warn("cannot remove the environment of a container", "error", err)
+		c.logger.Warn("cannot remove the environment of a container", "error", err)
 	}
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
-		c.log().Error("cannot remove a container", "container", c.name, "error", err)
+		c.logger.Error("cannot remove a container", "container", c.name, "error", err)
 	}
 	e := c.program.end()
 	switch {

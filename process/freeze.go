@@ -68,7 +68,7 @@ func (p *Process) thawLocked() {
 	}
 	p.freezer.frozen = false
 	if err := tree.Thaw(p.treeKey()); err != nil {
-		p.log().Error("cannot continue a frozen process tree", "error", err)
+		p.logger.Error("cannot continue a frozen process tree", "error", err)
 	}
 }
 

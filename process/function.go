@@ -107,7 +107,7 @@ func (f *function) start() error {
 	f.Process.conn, f.connErr = wire.NewFrames(host, host, f.wireOptions())
 	run := FunctionRun{
 		Worker: f.Worker(), Incarnation: f.Incarnation(), Conn: f.conn, Stopping: f.asked,
-		Log: func(line string) { f.addOutput("stderr", truncate(line, maxLineBytes)) },
+		Log: func(line string) { f.logs.Add("stderr", truncate(line, maxLineBytes)) },
 		Crash: func(reason string) {
 			select {
 			case f.crashed <- reason:

@@ -114,7 +114,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		group.Go(func() {
 			item, err := p.prepare(ctx, note)
 			if err != nil {
-				p.log().Warn("cannot hand a process over", "error", err)
+				p.logger.Warn("cannot hand a process over", "error", err)
 				p.Kill("the agent is being replaced, and this process could not be handed over: " + err.Error())
 				return
 			}

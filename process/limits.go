@@ -195,6 +195,6 @@ func (p *Process) reportViolation(v limits.Violation) {
 	}
 	p.limitsMu.Unlock()
 	if first {
-		p.log().Warn("worker exceeded a limit", "limit", v.Limit, "reason", v.Reason)
+		p.logger.Warn("worker exceeded a limit", "limit", v.Limit, "reason", v.Reason)
 	}
 }

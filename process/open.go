@@ -28,7 +28,7 @@ type Config struct {
 	// StateDir is a directory of this host that only one Supervisor at a time can use. Open creates it if it is missing.
 	StateDir string
 	HostID   string
-	// Logger gets the output of the subprocesses and their events. Default: slog.Default().
+	// Logger gets the events of the subprocesses. Default: slog.Default().
 	Logger *slog.Logger
 	// Concurrency bounds the concurrent starts of all pools whose spec sets no start.concurrency. Default: the number of
 	// cores.

@@ -101,7 +101,7 @@ func (p *Process) wireOptions() wire.Options {
 // printed stores what a JSON-RPC program wrote to stdout between its messages.
 func (p *Process) printed(text []byte) {
 	truncated := text[:min(len(text), maxLineBytes)]
-	p.addOutput("stdout", strings.ToValidUTF8(string(truncated), "\uFFFD"))
+	p.logs.Add("stdout", strings.ToValidUTF8(string(truncated), "\uFFFD"))
 }
 
 // raised writes the traceback of a call's exception to the worker's log: its caller may not be shown it.

@@ -39,7 +39,7 @@ type Process struct {
 	spec        *spec.Spec
 	plan        *plan
 	logs        *logs.Output
-	output      *forwarder
+	logger      *slog.Logger // the agent's, about this incarnation
 	members     *tree.MemberSet
 	meter       tree.Meter
 	finalCounts map[string]int64 // of an exit record, which has no connection
@@ -107,9 +107,6 @@ func (p *Process) Worker() string { return p.name.worker }
 func (p *Process) Incarnation() int64 { return p.name.incarnation }
 
 func (p *Process) key() key { return p.name }
-
-// log is the agent's log, about this incarnation.
-func (p *Process) log() *slog.Logger { return p.output.logger }
 
 // Spec returns the spec that the incarnation was started with.
 func (p *Process) Spec() spec.Spec { return *p.spec }
@@ -237,8 +234,8 @@ func (p *Process) readLogs() {
 
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
-	err := readLines(in, func(text string) { p.addOutput(stream, text) })
+	err := readLines(in, func(text string) { p.logs.Add(stream, text) })
 	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
-		p.log().Warn("cannot read the output of a process", "stream", stream, "error", err)
+		p.logger.Warn("cannot read the output of a process", "stream", stream, "error", err)
 	}
 }

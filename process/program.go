@@ -36,7 +36,7 @@ func (p program) start() error {
 	}
 	if alone {
 		if err := p.register(); err != nil {
-			p.log().Warn("cannot record the PID of a process", "error", err)
+			p.logger.Warn("cannot record the PID of a process", "error", err)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func (p program) fork() error {
 		var openFiles uint64
 		p.namespaces, openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
 		if openFiles > 0 {
-			p.log().Warn("this host allows fewer open files than limits.open_files", "wanted", p.plan.limits.OpenFiles,
+			p.logger.Warn("this host allows fewer open files than limits.open_files", "wanted", p.plan.limits.OpenFiles,
 				"in_force", openFiles)
 		}
 	}
@@ -113,7 +113,7 @@ func (p program) release() {
 	s.killEscaped()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
-		p.log().Warn("cannot remove the record of an ended process", "error", err)
+		p.logger.Warn("cannot remove the record of an ended process", "error", err)
 	}
 	p.plan.cgroup.Remove(s.logger)
 	p.closeNamespaces()
@@ -148,7 +148,7 @@ func (p program) signal(sig syscall.Signal) {
 		return // its parent has reaped it, and its number may be another's
 	}
 	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
-		p.log().Error("cannot signal a process group", "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
+		p.logger.Error("cannot signal a process group", "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
 	}
 }
 
@@ -256,7 +256,7 @@ func (p program) reapRoot() (code int, signal syscall.Signal) {
 		return -1, 0
 	}
 	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
-		p.log().Error("cannot wait for a process", "pid", p.root.PID, "error", err)
+		p.logger.Error("cannot wait for a process", "pid", p.root.PID, "error", err)
 	}
 	return exitStatus(p.cmd.ProcessState)
 }

@@ -66,7 +66,7 @@ func (p *Process) succeed(failed error) (next *Process, failure string) {
 		defer cancel()
 		if !reflect.DeepEqual(inForce, next.spec.Limits) {
 			if _, err := next.ApplyLimits(inForce); err != nil {
-				next.log().Warn("a clean process has the limits of its spec", "error", err)
+				next.logger.Warn("a clean process has the limits of its spec", "error", err)
 			}
 		}
 		err := next.becomeReady(ctx)

@@ -145,7 +145,7 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process,
 	}
 	err = p.becomeReady(ctx)
 	if err == nil && p.markReady() {
-		p.log().Info("worker process is ready", "pid", p.root.PID, "took", time.Since(started))
+		p.logger.Info("worker process is ready", "pid", p.root.PID, "took", time.Since(started))
 		return p, nil
 	}
 	s.forgetEra(launch.Spec.Pool.Name)

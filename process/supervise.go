@@ -45,7 +45,7 @@ func (p *Process) supervise() (next *Process) {
 			// Without its output, which may be that of the key before.
 			failed = coded(CodeStartFailed, nil, "%s has no process for the key: %s", p.key(),
 				p.withLimitReason(classify(end, t)).Reason)
-			p.log().Warn("a process for a key was not started", "error", failed)
+			p.logger.Warn("a process for a key was not started", "error", failed)
 		}
 		if next, end.failure = p.succeed(failed); next != nil {
 			return next
@@ -122,8 +122,6 @@ func (p *Process) closeConn() {
 
 // finish sets the Exit and notifies all waiters.
 func (p *Process) finish(e ending) {
-	p.output.close()
-
 	exit := p.withLimitReason(classify(e, p.currentTermination()))
 	p.logs.Note("ended: " + exit.Reason)
 	p.logs.Close()
@@ -133,13 +131,13 @@ func (p *Process) finish(e ending) {
 		p.kind.release()
 	} else {
 		exit.Reason += "; " + e.left.String()
-		p.log().Error("cannot kill a process tree", "report", e.left.String())
+		p.logger.Error("cannot kill a process tree", "report", e.left.String())
 	}
 	p.head.mu.Lock()
 	p.head.exit = exit
 	p.head.mu.Unlock()
 	p.supervisor.recordExit(p.head)
-	p.log().Info("worker process ended", "process", p.number, "pid", p.root.PID, "killed", exit.Killed,
+	p.logger.Info("worker process ended", "process", p.number, "pid", p.root.PID, "killed", exit.Killed,
 		"interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason", exit.Reason)
 	p.head.notifyEnded()
 }
@@ -157,7 +155,6 @@ func (p *Process) releaseToKeeper() bool {
 		_ = p.conn.Close()
 	}
 	p.pipes.close()
-	p.output.close()
 	p.logs.Close()
 	p.closeNamespaces()
 	p.head.mu.Lock()
@@ -165,7 +162,7 @@ func (p *Process) releaseToKeeper() bool {
 	p.head.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
 	p.supervisor.recordExit(p.head)
-	p.log().Info("worker process handed over", "pid", p.root.PID)
+	p.logger.Info("worker process handed over", "pid", p.root.PID)
 	p.head.notifyEnded()
 	return true
 }

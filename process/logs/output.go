@@ -31,7 +31,7 @@ type Output struct {
 }
 
 // Add adds a line that the process wrote.
-func (o *Output) Add(stream, text string) Line {
+func (o *Output) Add(stream, text string) {
 	line := Line{At: time.Now(), Incarnation: o.incarnation, Stream: stream, Text: text}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +41,6 @@ func (o *Output) Add(stream, text string) Line {
 	if o.log != nil && !o.closed {
 		o.log.add(line)
 	}
-	return line
 }
 
 func (o *Output) trimLocked() {
