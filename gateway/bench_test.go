@@ -21,58 +21,8 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
-	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
-
-// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection.
-// The three variants alternate call by call, so that all see the same load of the machine.
-func BenchmarkAddedLatency(b *testing.B) {
-	e := open(b, 1)
-	p, found := e.processes.Get("p/0", 1)
-	require.True(b, found)
-	body := bytes.Repeat([]byte("x"), 100)
-	ctx := context.Background()
-	variants := []struct {
-		name string
-		call func() error
-		took []time.Duration
-	}{
-		{name: "raw", call: func() error {
-			_, err := p.Conn().Call(ctx, wire.Request{Method: "echo", Payload: body})
-			return err
-		}},
-		{name: "in-process", call: func() error {
-			_, err := e.gateway.CallPool(ctx, "p", pool.Request{Method: "echo", Body: body})
-			return err
-		}},
-		{name: "socket", call: func() error { return e.postEcho(body) }},
-	}
-	for _, variant := range variants {
-		require.NoError(b, variant.call())
-	}
-	turn := 0
-	for b.Loop() {
-		turn++
-		for i := range variants {
-			i = (i + turn) % len(variants) // nobody always follows the same other
-			began := time.Now()
-			err := variants[i].call()
-			variants[i].took = append(variants[i].took, time.Since(began))
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	median := func(took []time.Duration) float64 {
-		slices.Sort(took)
-		return float64(took[len(took)/2].Nanoseconds()) / 1000
-	}
-	raw := median(variants[0].took)
-	b.ReportMetric(raw, "raw-p50-µs")
-	b.ReportMetric(median(variants[1].took)-raw, "added-in-process-p50-µs")
-	b.ReportMetric(median(variants[2].took)-raw, "added-socket-p50-µs")
-}
 
 // postEcho calls echo over HTTP and drops the answer.
 func (e *env) postEcho(body []byte) error {
@@ -90,58 +40,6 @@ func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
-}
-
-// BenchmarkCallPool is the throughput in process, of one caller and of eight. cpu-µs/call is the agent's, which says
-// more on a busy machine.
-func BenchmarkCallPool(b *testing.B) {
-	for name, callers := range map[string]int{"1caller": 1, "8callers": 8} {
-		b.Run(name, func(b *testing.B) {
-			e := open(b, 2)
-			body := bytes.Repeat([]byte("x"), 100)
-			_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
-			require.NoError(b, err)
-			b.ReportAllocs()
-			b.ResetTimer()
-			before := processorTime(b)
-			done := make(chan error, callers)
-			for i := range callers {
-				share := b.N/callers + min(1, b.N%callers/(i+1))
-				go func() {
-					var err error
-					for range share {
-						if _, err = e.gateway.CallPool(context.Background(), "p",
-							pool.Request{Method: "echo", Body: body}); err != nil {
-							break
-						}
-					}
-					done <- err
-				}()
-			}
-			for range callers {
-				require.NoError(b, <-done)
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-			b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N), "cpu-µs/call")
-		})
-	}
-}
-
-// BenchmarkCallLease is one caller's throughput in process under a client's lease.
-func BenchmarkCallLease(b *testing.B) {
-	e := open(b, 1)
-	lease := e.lease(0, "bench")
-	request := pool.Request{Method: "echo", Body: bytes.Repeat([]byte("x"), 100)}
-	_, err := e.gateway.Call(context.Background(), lease.ID, request)
-	require.NoError(b, err)
-	b.ReportAllocs()
-	before := processorTime(b)
-	for b.Loop() {
-		if _, err := e.gateway.Call(context.Background(), lease.ID, request); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N), "cpu-µs/call")
 }
 
 // startLoad starts another process that sends requests, so that processor time, allocations and a profile are the
@@ -169,19 +67,6 @@ func startLoad(b *testing.B, l load) (send func(requests int)) {
 	}
 	send(l.Connections * 10)
 	return send
-}
-
-// BenchmarkHTTP is the throughput over TCP with eight connections.
-func BenchmarkHTTP(b *testing.B) {
-	e := open(b, 2, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	send := startLoad(b, echoes(e.gateway.Endpoint()))
-	b.ReportAllocs()
-	b.ResetTimer()
-	before := processorTime(b)
-	send(b.N)
-	b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N), "cpu-µs/call")
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-	b.StopTimer()
 }
 
 // toolServer is an MCP server whose tool answers 1 KiB, with as little as that takes.

@@ -15,21 +15,14 @@ import (
 
 const (
 	// loadEnv makes a process of this test binary send requests as its JSON says, a load.
-	loadEnv         = "TEMPOOL_TEST_LOAD"
-	loadConnections = 8
-	loadBytes       = 1024
+	loadEnv   = "TEMPOOL_TEST_LOAD"
+	loadBytes = 1024
 )
 
 // load are requests to a gateway, each with the same answer.
 type load struct {
 	Endpoint, Path, Type, Body, Answer string
 	Connections                        int
-}
-
-// echoes is the load of calls that return their body.
-func echoes(endpoint string) load {
-	body := strings.Repeat("x", loadBytes)
-	return load{endpoint, "/v1/pools/p/call/echo", "application/octet-stream", body, body, loadConnections}
 }
 
 // runLoad sends as many requests as each line of stdin says, spread over the connections, and then writes their number.
