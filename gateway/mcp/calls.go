@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -148,7 +147,7 @@ func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 			return answer, err
 		}
 		e.lost(s, id, method, err)
-		if started(err) || attempt == attempts {
+		if pool.Started(err) || attempt == attempts {
 			return nil, err
 		}
 	}
@@ -159,12 +158,6 @@ func result(response *pool.Response, err error) (json.RawMessage, error) {
 		return nil, err
 	}
 	return response.Body, nil
-}
-
-// started reports whether the process may have seen the request that failed with err.
-func started(err error) bool {
-	coded, ok := errors.AsType[*api.Error](err)
-	return ok && coded.Started
 }
 
 // isLost reports whether an error says that the process of a session is gone.
@@ -185,7 +178,7 @@ func (e *Endpoint) lost(s *session, id, method string, err error) {
 		s.tell = s.mcp.AfterCrash == spec.CrashTell
 		s.mu.Unlock()
 	}
-	if method == "tools/call" && started(err) {
+	if method == "tools/call" && pool.Started(err) {
 		s.told() // by this error
 	}
 	if s.mcp.AfterCrash == spec.CrashEnd {

@@ -96,8 +96,8 @@ func TooLarge(limit int64) *api.Error {
 		"the request is larger than %d bytes (pool.max_message); raise that limit or send less", limit)
 }
 
-// started reports whether a worker may have seen the request of the call that failed with err.
-func started(err error) bool {
+// Started reports whether a worker may have seen the request of the call that failed with err.
+func Started(err error) bool {
 	coded, ok := errors.AsType[*api.Error](err)
 	return ok && coded.Started
 }

@@ -111,7 +111,7 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 func (c *checkout) send(ctx context.Context, to Place) (done bool) {
 	err := c.forward(ctx, to)
 	c.refusal = err
-	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !started(err) && !mayBeGranted(err)
+	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !Started(err) && !mayBeGranted(err)
 }
 
 // LeaseByTemporal leases a worker of another host whose gateway cannot be used from here.

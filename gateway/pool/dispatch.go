@@ -132,7 +132,7 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 // startsAgain reports whether Do starts the call again that has ended with err: its worker has ended or was suspended,
 // and it has not begun.
 func (c *Call) startsAgain(err error) bool {
-	return err != nil && c.mayStartAgain && !started(err) &&
+	return err != nil && c.mayStartAgain && !Started(err) &&
 		(errors.Is(err, api.ErrWorkerCrashed) || errors.Is(err, api.ErrSuspended))
 }
 

@@ -116,7 +116,7 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 					t.Errorf("call %s got the answer %q", id, answer.Body)
 				case err == nil:
 					answered[id] = true
-				case !started(err):
+				case !Started(err):
 					refused[id] = true
 					if limit == timeout {
 						t.Errorf("call %s was refused: %v", id, err)

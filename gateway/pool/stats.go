@@ -94,7 +94,7 @@ func (c *Call) emitFailure(err error, now time.Time) {
 	if log := u.pool.dispatcher.config.Events; code != api.CodeCancelled && log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.WorkerSource(u.worker), now, api.CallEvent{
 			Host: u.pool.dispatcher.config.HostID, Incarnation: u.incarnation, Method: c.method, Code: code,
-			Started: started(err), Reason: err.Error(), TraceID: c.traceID,
+			Started: Started(err), Reason: err.Error(), TraceID: c.traceID,
 		})
 	}
 }

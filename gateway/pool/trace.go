@@ -122,7 +122,7 @@ func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (e
 		case !returned: // it panicked to break its answer off
 			failure = errBrokenOff
 		}
-		span.SetAttributes(tracecontext.Started.Bool(failure == nil || started(failure)))
+		span.SetAttributes(tracecontext.Started.Bool(failure == nil || Started(failure)))
 		if plain && failure != nil {
 			failure = codeAlone{failure}
 		}

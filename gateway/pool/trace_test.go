@@ -72,7 +72,7 @@ func TestTheEventOfAFailedCallSaysWhetherAWorkerMayHaveSeenIt(t *testing.T) {
 	_, err := e.dispatcher.CallPool(t.Context(), "p",
 		Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
 	require.Error(t, err)
-	require.False(t, started(err))
+	require.False(t, Started(err))
 	failures := e.failures()
 	require.Len(t, failures, 2)
 	require.True(t, failures[0].Started)

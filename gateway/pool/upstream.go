@@ -233,7 +233,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	c.completed = true
 	delete(c.setLocked(), c)
 	u.completeUseLocked(c)
-	if err == nil || started(err) {
+	if err == nil || Started(err) {
 		took := now.Sub(c.startedAt)
 		if c.lease != nil {
 			c.lease.count.add(err != nil, took)
