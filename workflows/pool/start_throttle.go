@@ -41,7 +41,8 @@ func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	for range succeeded {
 		t.Breaker = t.Breaker.Record(worker, false, t.Now())
 	}
-	if t.Size < 2 { // the backoff of a single worker limits its starts
+	// The backoff of a single worker limits its starts, and what a trial's worker reports with its success failed before.
+	if t.Size < 2 || wasOpen && !t.Breaker.Open() {
 		failed = 0
 	}
 	for range failed {

@@ -46,7 +46,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.At(50*time.Second, func() {
 				require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1)
 				require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted), "one tries for all")
-				p.startsEnded(0, 4, 2) // and succeeds
+				p.startsEnded(0, 12, 10) // it fails eight times and then succeeds
 			})
 			p.At(55*time.Second, func() {
 				require.Empty(t, p.status().StartsPaused)
