@@ -68,6 +68,41 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.P
 	return view
 }
 
+const (
+	maxAsked    = 64
+	askPatience = 500 * time.Millisecond
+)
+
+// AskWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what state
+// returns for it: a lease that nobody has used yet, and the newest of many failures, are known to the worker alone. It
+// asks up to 64 workers, and no longer than half a second; the others keep what the roster says.
+func AskWorkers(ctx context.Context, views []api.PoolWorkers,
+	state func(ctx context.Context, pool string, slot int) (api.WorkerState, error)) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var asked []*api.Worker
+	for _, view := range views {
+		for i := range view.Workers {
+			w := &view.Workers[i]
+			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended && len(asked) < maxAsked {
+				asked = append(asked, w)
+			}
+		}
+	}
+	sleep.Each(len(asked), concurrentQueries, func(i int) {
+		pool, slot, err := api.ParseWorkerName(asked[i].Worker)
+		if err != nil {
+			return
+		}
+		if s, err := state(ctx, pool, slot); err == nil && !s.Ended {
+			asked[i].Adopt(s)
+		}
+	})
+	for i := range views {
+		views[i].CountReady()
+	}
+}
+
 // Workers queries every worker of the pool for its state and metrics. A worker that does not answer has Error set and
 // the roster's facts.
 func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {

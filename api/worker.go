@@ -177,3 +177,11 @@ type Worker struct {
 	// Error is why the worker's query failed; the other fields are then those of the roster.
 	Error string `json:"error,omitempty"`
 }
+
+// Adopt replaces what the pool and the host last said of the worker by its own answer.
+func (w *Worker) Adopt(s WorkerState) {
+	if s.Grade == "" {
+		s.Grade, s.Score = w.Grade, w.Score
+	}
+	w.WorkerState = s
+}

@@ -303,7 +303,7 @@ func (v *visit) act() error {
 	}
 	v.d.config.Logger.Info("dashboard action completed", "action", a.Name, "target", t.Subject(), "by", v.principal.Name,
 		"reason", t.Reason)
-	v.d.memos.forget(t.Pool) // so that it is queried again
+	v.d.memos.pools.forget(t.Pool) // so that it is queried again
 	back := t.Back() + "?done="
 	if a.Name == "delete-session" {
 		back = "/ui/sessions?pool=" + t.Pool + "&done="

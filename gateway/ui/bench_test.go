@@ -131,7 +131,7 @@ func BenchmarkAViewer(b *testing.B) {
 				Endpoint: func() string { return "" }})
 			refresh := func() {
 				// it is two seconds later
-				board.memos.hosts.asked, board.memos.names.asked, board.memos.pool("large").asked =
+				board.memos.hosts.asked, board.memos.names.asked, board.memos.pools.of("large").asked =
 					time.Time{}, time.Time{}, time.Time{}
 				answer := httptest.NewRecorder()
 				board.Serve(answer, httptest.NewRequest(http.MethodGet, path, nil), operator)

@@ -107,7 +107,7 @@ func (v *visit) requestTimeout() time.Duration {
 
 // poolNames are the running pools that the visitor may use, sorted; trouble is why some may be missing.
 func (v *visit) poolNames(ctx context.Context) (names, trouble []string) {
-	listed := v.d.memos.names.get(ctx, v.requestTimeout(), v.d.config.Fleet.ListPools)
+	listed := v.d.memos.names.get(ctx, freshFor, v.requestTimeout(), v.d.config.Fleet.ListPools)
 	if listed.err != nil {
 		trouble = append(trouble, stale("The pools could not be listed", listed.at, listed.err))
 	}
@@ -117,7 +117,7 @@ func (v *visit) poolNames(ctx context.Context) (names, trouble []string) {
 
 // hosts are those with a workflow.
 func (v *visit) hosts(ctx context.Context) answer[[]host] {
-	return v.d.memos.hosts.get(ctx, v.requestTimeout(), v.askHosts)
+	return v.d.memos.hosts.get(ctx, freshFor, v.requestTimeout(), v.askHosts)
 }
 
 // askHosts lists the hosts, and asks those without an agent why they have none.
@@ -140,11 +140,20 @@ func (v *visit) askHosts(ctx context.Context) ([]host, error) {
 
 // status is the roster of a pool.
 func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] {
-	one := v.d.memos.pool(name).get(ctx, v.requestTimeout(), v.pool(name).Status)
+	one := v.d.memos.pools.of(name).get(ctx, freshFor, v.requestTimeout(), v.pool(name).Status)
 	if errors.Is(one.err, api.ErrPoolNotFound) {
-		v.d.memos.forget(name)
+		v.d.memos.pools.forget(name)
 	}
 	return one
+}
+
+// askWorkers asks the workers on a page for their state.
+func (v *visit) askWorkers(ctx context.Context, page []api.PoolWorkers) {
+	tempool.AskWorkers(ctx, page, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+		one := v.d.memos.workers.of(api.WorkerSource(api.WorkerName(pool, slot))).get(ctx, workerFreshFor, briefTimeout,
+			func(ctx context.Context) (api.WorkerState, error) { return v.pool(pool).State(ctx, slot) })
+		return one.value, one.err
+	})
 }
 
 // stale says what is missing, and how old what is shown is.
@@ -179,8 +188,9 @@ func message(err error) string {
 }
 
 const (
-	// freshFor is how long viewers share an answer of the control plane.
-	freshFor = time.Second
+	// freshFor is how long viewers share an answer of the control plane, and workerFreshFor that of a worker about which
+	// no event comes.
+	freshFor, workerFreshFor = time.Second, 10 * time.Second
 	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and
 	// briefTimeout does if the agent knows that Temporal does not answer.
 	askTimeout, briefTimeout = 4 * time.Second, time.Second
@@ -196,7 +206,7 @@ type memo[T any] struct {
 	err    error      // its failure
 	good   T
 	goodAt time.Time // zero without any good answer
-	used   time.Time // guarded by the lock of memos
+	used   time.Time // guarded by the lock of its memoSet
 }
 
 // answer is an answer of the control plane. With an error, value is the last good one, as of at; a zero at means that
@@ -207,11 +217,12 @@ type answer[T any] struct {
 	err   error
 }
 
-// get asks at most once in freshFor, with a timeout, and not once ctx has ended.
-func (m *memo[T]) get(ctx context.Context, timeout time.Duration, ask func(context.Context) (T, error)) answer[T] {
+// get asks at most once in fresh, with a timeout, and not once ctx has ended.
+func (m *memo[T]) get(ctx context.Context, fresh, timeout time.Duration,
+	ask func(context.Context) (T, error)) answer[T] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.asked) >= freshFor {
+	if time.Since(m.asked) >= fresh {
 		if err := ctx.Err(); err != nil {
 			return answer[T]{m.good, m.goodAt, err}
 		}
@@ -227,34 +238,41 @@ func (m *memo[T]) get(ctx context.Context, timeout time.Duration, ask func(conte
 
 // memos are what all viewers share.
 type memos struct {
-	hosts memo[[]host]
-	names memo[[]string]
-
-	mu    sync.Mutex
-	pools map[string]*memo[api.PoolStatus]
+	hosts   memo[[]host]
+	names   memo[[]string]
+	pools   memoSet[api.PoolStatus]  // by name
+	workers memoSet[api.WorkerState] // by the source of their events, each of which drops its worker
 }
 
-// pool is the memo of a pool. Those that nobody asked for lately are forgotten.
-func (m *memos) pool(name string) *memo[api.PoolStatus] {
+// memoSet are memos by name. The zero value is ready.
+type memoSet[T any] struct {
+	mu  sync.Mutex
+	all map[string]*memo[T]
+}
+
+// of is the memo of a name. Those that nobody asked for lately are forgotten.
+func (m *memoSet[T]) of(name string) *memo[T] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	found := m.pools[name]
+	found := m.all[name]
 	if found == nil {
-		maps.DeleteFunc(m.pools,
-			func(_ string, old *memo[api.PoolStatus]) bool { return now.Sub(old.used) > forgetAfter })
-		found = &memo[api.PoolStatus]{}
-		m.pools[name] = found
+		maps.DeleteFunc(m.all, func(_ string, old *memo[T]) bool { return now.Sub(old.used) > forgetAfter })
+		found = &memo[T]{}
+		if m.all == nil {
+			m.all = map[string]*memo[T]{}
+		}
+		m.all[name] = found
 	}
 	found.used = now
 	return found
 }
 
-// forget drops a pool whose name nobody should be able to fill the memory with.
-func (m *memos) forget(name string) {
+// forget makes the next question ask, and keeps nothing of a name with which nobody should be able to fill the memory.
+func (m *memoSet[T]) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.pools, name)
+	delete(m.all, name)
 }
 
 // Fleet is what the dashboard asks of the control plane and of other agents. Errors are coded like those of

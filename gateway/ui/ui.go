@@ -70,7 +70,6 @@ func New(config Config) *Dashboard {
 		links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
 		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
-	d.memos.pools = map[string]*memo[api.PoolStatus]{}
 	_, _ = rand.Read(d.formKey)          // never fails
 	static, _ := files.ReadDir("static") // never fails: the files are part of the program
 	for _, file := range static {

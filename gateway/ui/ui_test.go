@@ -91,7 +91,7 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	s.fleet.set(func(f *fakeFleet) { f.silent = true })
 	s.board.memos.hosts.asked, s.board.memos.names.asked = time.Time{}, time.Time{}
-	s.board.memos.pool("py").asked, s.board.memos.pool("js").asked = time.Time{}, time.Time{}
+	s.board.memos.pools.of("py").asked, s.board.memos.pools.of("js").asked = time.Time{}, time.Time{}
 	var asking sync.WaitGroup
 	for path, says := range map[string]string{
 		"/ui/": "The hosts could not be listed: Temporal, or the workflow, did not answer in time. This " +

@@ -181,6 +181,7 @@ func (v *visit) live() error {
 			case !v.may(event), worker != "" && !strings.HasSuffix(event.Source, "/workers/"+worker):
 				continue
 			default:
+				v.d.memos.workers.forget(event.Source)
 				data = frame("", newEventRow(event))
 			}
 			select {

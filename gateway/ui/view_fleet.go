@@ -106,7 +106,7 @@ func (v *visit) fleetPage() error {
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	for _, p := range f.pools {
-		row, trouble, _ := newPoolRow(p, f.processes, now)
+		row, trouble := newPoolRow(p, tempool.RosterOf(p.PoolStatus, f.processes), f.processes, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory =
@@ -132,17 +132,17 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
 
-// newPoolRow is the row of a pool, what is wrong with it, and its workers in the order of its roster.
-func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Time) (poolRow, *problem, []api.Worker) {
+// newPoolRow is the row of a pool with these workers, and what is wrong with it.
+func newPoolRow(p poolFacts, workers api.PoolWorkers, processes map[string]api.ProcessReport,
+	now time.Time) (poolRow, *problem) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Status, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " +
 			message(p.err) + ".",
 			Advice:   []string{"See whether an agent runs workflows: tempool doctor."},
-			Runbooks: []string{policy.Runbook("no_answer")}}, nil
+			Runbooks: []string{policy.Runbook("no_answer")}}
 	}
-	workers := tempool.RosterOf(p.PoolStatus, processes)
 	report := policy.NewReport(p.PoolStatus, workers, now)
 	hosts := map[string]bool{}
 	counts := map[lifecycle.State]int{}
@@ -169,7 +169,7 @@ func newPoolRow(p poolFacts, processes map[string]api.ProcessReport, now time.Ti
 	if p.Scale != nil {
 		row.Follows = p.Scale.Reason
 	}
-	return row, poolProblem(p.PoolStatus, report), workers.Workers
+	return row, poolProblem(p.PoolStatus, report)
 }
 
 // poolProblem joins the alerts of a pool, and what to do about them.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/lifecycle"
@@ -79,8 +80,16 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)},
-		processesOf(hosts.value), v.r, time.Now())
+	processes := processesOf(hosts.value)
+	workers := tempool.RosterOf(status.value, processes)
+	if status.err == nil {
+		shown := workers
+		shown.Workers = paged(shown.Workers, newPager(v.r.URL, len(shown.Workers)))
+		v.askWorkers(ctx, []api.PoolWorkers{shown})
+		workers.CountReady()
+	}
+	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, workers, processes,
+		v.r, time.Now())
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
@@ -107,8 +116,9 @@ func (v *visit) poolPage() error {
 }
 
 // newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
-func newPoolView(p poolFacts, processes map[string]api.ProcessReport, r *http.Request, now time.Time) poolView {
-	row, trouble, workers := newPoolRow(p, processes, now)
+func newPoolView(p poolFacts, workers api.PoolWorkers, processes map[string]api.ProcessReport, r *http.Request,
+	now time.Time) poolView {
+	row, trouble := newPoolRow(p, workers, processes, now)
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(),
@@ -118,7 +128,7 @@ func newPoolView(p poolFacts, processes map[string]api.ProcessReport, r *http.Re
 		total := p.Rollout.Done + len(p.Rollout.Waiting) + len(p.Rollout.Current)
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
-	for i, w := range workers {
+	for i, w := range workers.Workers {
 		one := newWorkerRow(w, p.Workers[i], processes[w.Worker], p.PoolStatus, now)
 		if !w.State.InService() {
 			view.Out++

@@ -104,7 +104,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	w := tempool.RosterOf(status.value, processes).Workers[0]
 	process, reported := processes[w.Worker]
 	if view.State = state; stateErr == nil {
-		adopt(&w, state)
+		w.Adopt(state)
 	} else {
 		p.Trouble = append(p.Trouble, "The worker does not answer, so this is its pool's last report: "+message(stateErr)+".")
 	}
@@ -131,15 +131,6 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	}
 	slices.Sort(view.Limits)
 	return view, p
-}
-
-// adopt replaces what the pool knows of a worker by what the worker says.
-func adopt(w *api.Worker, s api.WorkerState) {
-	grade, score := w.Grade, w.Score
-	w.WorkerState = s
-	if w.Grade == "" {
-		w.Grade, w.Score = grade, score
-	}
 }
 
 // log reads the newest lines of a worker's log, or the last ones of the incarnation that ended before.

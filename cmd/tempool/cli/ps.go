@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -43,47 +43,13 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
 	extend := func(ctx context.Context, views []api.PoolWorkers) {
-		askWorkers(ctx, cp, views)
+		tempool.AskWorkers(ctx, views, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+			return cp.Pool(pool).State(ctx, slot)
+		})
 		a.addControlPlane(ctx, cp, views)
 	}
 	return printPools(ctx, a, cp, args,
 		poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: a.writeWorkers})
-}
-
-const (
-	maxAsked    = 64
-	asksAtOnce  = 16
-	askPatience = 500 * time.Millisecond
-)
-
-// askWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what it
-// answers now: a lease that nobody has used yet is known to nobody else. It asks up to maxAsked workers, and no longer
-// than askPatience.
-func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
-	defer cancel()
-	var asked []*api.Worker
-	for _, view := range views {
-		for i := range view.Workers {
-			// of a worker that fails again and again the pool knows less than the worker
-			w := &view.Workers[i]
-			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended && len(asked) < maxAsked {
-				asked = append(asked, w)
-			}
-		}
-	}
-	sleep.Each(len(asked), asksAtOnce, func(i int) { // a worker that does not answer keeps the roster's state
-		name, slot, err := api.ParseWorkerName(asked[i].Worker)
-		if err != nil {
-			return
-		}
-		if s, err := cp.Pool(name).State(ctx, slot); err == nil && !s.Ended {
-			asked[i].WorkerState = s
-		}
-	})
-	for i := range views {
-		views[i].CountReady()
-	}
 }
 
 func (a *app) statsCommand() *cobra.Command {
