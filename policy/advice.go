@@ -164,7 +164,7 @@ func recommendations(p pool, measured []worker) []string {
 	about(func(w worker) bool { return !w.resting && total(w.RestartsByReason) >= manyRestarts },
 		"Find out why the processes of {all} end unexpectedly"+mostly(p.workers)+": tempool history {first}.")
 	about(worker.failsCalls,
-		"Investigate the failing calls of {all}: the agent's log has the program's output, the callers have the errors.")
+		"Investigate the failing calls of {all}: tempool logs {first} has the program's output, the callers have the errors.")
 	if killed := killedProcesses(p.workers); killed > 0 {
 		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.",
 			counted(killed, "process"))

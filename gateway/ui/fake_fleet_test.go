@@ -42,6 +42,7 @@ type fakeFleet struct {
 	queues   []api.RecentQueue
 	specs    map[int]api.WorkerSpec  // of workers, by slot
 	asked    []tempool.SampleOptions // the questions for samples
+	leased   string                  // the worker with a lease that has not been used yet
 	queuesOf []string                // the gateways that were asked last for their queues
 }
 
@@ -151,6 +152,9 @@ func (f fakePool) State(ctx context.Context, slot int) (api.WorkerState, error) 
 		Reason: w.Reason, Since: w.Since}
 	if slot == 0 {
 		s.Lease = &api.Lease{ID: f.name + ".0.1.7", Holder: "ada", Worker: s.Worker}
+	}
+	if f.leased == s.Worker { // straight from Temporal, so that no host knows
+		s.State, s.Lease = lifecycle.Busy, &api.Lease{ID: f.name + ".1.1.2", Holder: "grace", Worker: s.Worker}
 	}
 	return s, nil
 }

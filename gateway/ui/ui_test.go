@@ -346,6 +346,28 @@ func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
 	require.Fail(t, "the stream has ended", lines.Err())
 }
 
+func TestALeaseThatNoHostKnowsIsShownAtItsEvent(t *testing.T) {
+	s := newSite(t, operator, nil)
+	_, text, _ := s.get("/ui/pools/py")
+	require.NotContains(t, text, "grace")
+	s.fleet.set(func(f *fakeFleet) { f.leased = "py/1" })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?pool=py", nil)
+	require.NoError(t, err)
+	answer, err := s.client.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	s.fleet.follow <- api.Event{ID: "a-3", Source: api.WorkerSource("py/1"), Type: api.EventLeaseGranted, Data: []byte(`{}`)}
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+	}
+	require.NoError(t, lines.Err())
+	_, text, _ = s.get("/ui/pools/py")
+	require.Contains(t, text, "grace")
+	require.Contains(t, text, "busy")
+}
+
 func TestStreamsAreBounded(t *testing.T) {
 	s := newSite(t, operator, nil)
 	ctx, cancel := context.WithCancel(t.Context())

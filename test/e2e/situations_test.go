@@ -346,6 +346,8 @@ var situations = map[string]situation{
 	"called": {set: runs("health.py"), act: func(env *testEnv, p *tempool.Pool) {
 		require.NoError(env.t, p.Call(env.t.Context(), "echo", []int{7}, nil))
 	}, status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"leased": {act: leases,
+		status: policy.StatusHealthy, state: lifecycle.Busy, cause: "is healthy"},
 	"bounded": {set: both(runs("hold.py"), func(s *spec.Spec) { s.Rotation.MaxMemory = 4 << 30 }),
 		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
 }
