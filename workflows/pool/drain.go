@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"time"
+
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -37,6 +39,9 @@ func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, er
 	return api.CheckinResult{State: s.State}, nil
 }
 
+// evacuationEnds is how much later than its callers the pool may learn of the end of an evacuation.
+const evacuationEnds = 2 * time.Second
+
 // evacuate starts the evacuation of a worker, whose workflow is independent of the pool's. A worker has at most one at
 // a time.
 func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.EvacuateStarted, error) {
@@ -48,6 +53,12 @@ func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.Evacua
 	}
 	if p.Searchable {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(display.AttributePool.ValueSet(p.name()))
+	}
+	// until it learns of that end, the SDK refuses a child of the same ID
+	if before := p.evacuations[r.Worker]; before != nil && !before.IsReady() {
+		if _, err := workflow.AwaitWithTimeout(ctx, evacuationEnds, before.IsReady); err != nil {
+			return api.EvacuateStarted{}, err
+		}
 	}
 	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.Ctx, options), api.WorkflowEvacuateWorker,
 		sessions.EvacuateRun{Pool: p.name(), EvacuateRequest: r})
@@ -61,5 +72,6 @@ func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.Evacua
 		return api.EvacuateStarted{}, failure.Refusal(api.Errorf(api.CodeUnavailable,
 			"evacuation of %s could not be started: %v", worker, err))
 	}
+	p.evacuations[r.Worker] = future
 	return api.EvacuateStarted{WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }

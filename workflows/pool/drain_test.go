@@ -45,8 +45,9 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 	ask(2*time.Second, "second", api.EvacuateRequest{Worker: 1})
 	ask(3*time.Second, "other", api.EvacuateRequest{Worker: 0})
 	ask(4*time.Second, "nobody", api.EvacuateRequest{Worker: 2})
-	ask(2*time.Minute, "again", api.EvacuateRequest{Worker: 1})
-	ask(3*time.Minute, "stop", api.Control{})
+	ask(time.Minute, "early", api.EvacuateRequest{Worker: 1}) // a second before the pool learns of the end
+	ask(3*time.Minute, "again", api.EvacuateRequest{Worker: 1})
+	ask(4*time.Minute, "stop", api.Control{})
 	env.ExecuteWorkflow(api.WorkflowPool, poolOf(2))
 	require.True(t, env.IsWorkflowCompleted())
 	require.NoError(t, env.GetWorkflowError())
@@ -58,10 +59,12 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 	requireCode(t, answers["second"].Err, api.CodeBusy)
 	requireRefused(t, answers["nobody"], api.CodeWorkerNotFound)
 	require.IsType(t, api.EvacuateStarted{}, answers["other"].Value)
+	require.IsType(t, api.EvacuateStarted{}, answers["early"].Value)
 	require.IsType(t, api.EvacuateStarted{}, answers["again"].Value)
 	require.Equal(t, []sessions.EvacuateRun{
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1, Reason: "maintenance", By: "me"}},
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 0}},
+		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
 	}, evacuated)
 }

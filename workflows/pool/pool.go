@@ -96,6 +96,8 @@ type pool struct {
 	sent sent
 	// restarts counts those of this run.
 	restarts int
+	// evacuations are the newest that this run has started, by worker.
+	evacuations map[int]workflow.ChildWorkflowFuture
 }
 
 const (
@@ -109,7 +111,7 @@ const (
 
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
-	p := &pool{Run: unpack(run), Loop: loop.New(ctx)}
+	p := &pool{Run: unpack(run), Loop: loop.New(ctx), evacuations: map[int]workflow.ChildWorkflowFuture{}}
 	p.OnUndelivered(p.undelivered)
 	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation =
 		members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
