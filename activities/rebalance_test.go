@@ -32,9 +32,11 @@ func (idleDataPlane) Suspend(context.Context, api.SuspendRequest) api.SuspendRes
 func (idleDataPlane) EndSuspension(context.Context, api.ResumeRequest) api.ResumeResult {
 	return api.ResumeResult{}
 }
-func (idleDataPlane) Suspension(string, int64) *api.Suspension            { return nil }
-func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage { return api.Usage{} }
-func (idleDataPlane) Usage(string, int64) (api.Usage, int)                { return api.Usage{}, 0 }
+func (idleDataPlane) Suspension(string, int64) *api.Suspension { return nil }
+func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage {
+	return api.Usage{Requests: 3}
+}
+func (idleDataPlane) Usage(string, int64) (api.Usage, int) { return api.Usage{}, 0 }
 
 func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")

@@ -74,7 +74,8 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	h.Observer.Started(r.Process, took)
 	if err := h.probation(ctx, p, policy.Recovery(r.Spec.Recovery).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.Observer.StartFailed(r.Process, err)
-		return api.StartResult{}, fromProcess(err)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeStartFailed), nil,
+			api.StartFailedDetails{Usage: *h.finalUsage(p)})
 	}
 	if h.Epoch() != epoch { // the worker would not learn of this process's end
 		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)

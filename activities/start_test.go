@@ -114,6 +114,9 @@ func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Contains(t, failure.Message(), "within its probation of 1s: exited with code 3")
+	var details api.StartFailedDetails
+	require.NoError(t, failure.Details(&details))
+	require.EqualValues(t, 3, details.Usage.Requests, "calls before its end count")
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {

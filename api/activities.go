@@ -91,6 +91,12 @@ type SupersededDetails struct {
 	Newest int64 `json:"newest"`
 }
 
+// StartFailedDetails is the detail of a Start whose process was ready and ended in its probation. Usage are the calls
+// that it served.
+type StartFailedDetails struct {
+	Usage Usage `json:"usage"`
+}
+
 // WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the
 // rules of the StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is reported
 // whether it passes or fails.

@@ -22,10 +22,12 @@ func TestEachFailedStartIsInTheHistory(t *testing.T) {
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				asked = append(asked, fmt.Sprintf("#%d after %d failures", r.Incarnation, r.Failures))
 				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-					string(api.CodeStartFailed), nil)
+					string(api.CodeStartFailed), nil, api.StartFailedDetails{Usage: api.Usage{Requests: 2, Failed: 1}})
 			}
 			s.At(time.Hour, func() {
 				st := s.state()
+				require.EqualValues(t, 20, s.metrics().RequestsServed, "two calls of each process, before it ended")
+				require.EqualValues(t, 10, s.metrics().RequestsFailed)
 				require.Equal(t, lifecycle.Failed, st.State)
 				require.EqualValues(t, 10, st.Incarnation)
 				require.Contains(t, st.Reason, "Gave up after 10 failures")

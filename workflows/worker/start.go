@@ -146,7 +146,7 @@ func counts(err error) bool {
 	return !superseded && !failure.NotStarted(err) && !failure.NoResources(err) && !temporal.IsCanceledError(err)
 }
 
-// countStart counts the end of a start.
+// countStart counts the end of a start, and the calls of a process that ended in its probation.
 func (s *starter) countStart(err error) {
 	if !counts(err) {
 		return
@@ -154,6 +154,7 @@ func (s *starter) countStart(err error) {
 	s.Starts++
 	if err != nil {
 		s.StartsFailed++
+		s.leases.addUsage(failure.Served(err))
 	}
 }
 

@@ -60,6 +60,16 @@ func Superseded(err error) (newest int64, superseded bool) {
 	return details.Newest, true
 }
 
+// Served is the usage of a process whose start failed after it had been ready.
+func Served(err error) api.Usage {
+	var details api.StartFailedDetails
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == string(api.CodeStartFailed) &&
+		app.HasDetails() {
+		_ = app.Details(&details) // of another shape: nothing is known of its calls
+	}
+	return details.Usage
+}
+
 // Message is the message of an activity's failure, without Temporal's wrapping.
 func Message(err error) string {
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
