@@ -62,14 +62,22 @@ type largePool struct {
 func (f largePool) Status(context.Context) (api.PoolStatus, error) {
 	s := api.PoolStatus{Pool: "large", Size: largeSize, SpecVersion: 1}
 	for slot := range largeSize {
-		entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2),
-			PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
-		if slot%97 == 5 {
-			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
-		}
-		s.Workers = append(s.Workers, entry)
+		s.Workers = append(s.Workers, largeEntry(slot))
 	}
 	return s, nil
+}
+
+func (f largePool) State(_ context.Context, slot int) (api.WorkerState, error) {
+	return largeEntry(slot).Worker("large").WorkerState, nil
+}
+
+func largeEntry(slot int) api.RosterEntry {
+	entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2),
+		PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
+	if slot%97 == 5 {
+		entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
+	}
+	return entry
 }
 
 // RecentSamples changes with each question, too.
