@@ -319,31 +319,36 @@ func TestSignInsAreBoundedForEachClient(t *testing.T) {
 	require.False(t, found, "it has expired")
 }
 
-func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
-	s := newSite(t, operator, nil)
+// live opens the stream of a page, emits events and returns the first that the stream brings.
+func (s *site) live(t *testing.T, query string, events ...api.Event) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?pool=py&worker=2", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?"+query, nil)
 	require.NoError(t, err)
 	answer, err := s.client.Do(r)
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
-	for _, event := range []api.Event{
-		{ID: "a-1", Source: "/pools/py/workers/1", Type: api.EventProcessEnded, Data: []byte(`{}`)},
-		{ID: "a-2", Source: "/pools/py/workers/2", Type: api.EventProcessEnded, Data: []byte(`{"reason": "killed"}`)},
-	} {
+	for _, event := range events {
 		s.fleet.follow <- event
 	}
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
 		if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
-			require.Contains(t, data, `"id":"a-2"`, "and not the event of another worker")
-			require.Contains(t, data, "killed")
-			return
+			return data
 		}
 	}
 	require.Fail(t, "the stream has ended", lines.Err())
+	return ""
+}
+
+func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
+	data := newSite(t, operator, nil).live(t, "pool=py&worker=2",
+		api.Event{ID: "a-1", Source: "/pools/py/workers/1", Type: api.EventProcessEnded, Data: []byte(`{}`)},
+		api.Event{ID: "a-2", Source: "/pools/py/workers/2", Type: api.EventProcessEnded,
+			Data: []byte(`{"reason": "killed"}`)})
+	require.Contains(t, data, `"id":"a-2"`, "and not the event of another worker")
+	require.Contains(t, data, "killed")
 }
 
 func TestALeaseThatNoHostKnowsIsShownAtItsEvent(t *testing.T) {
@@ -351,18 +356,8 @@ func TestALeaseThatNoHostKnowsIsShownAtItsEvent(t *testing.T) {
 	_, text, _ := s.get("/ui/pools/py")
 	require.NotContains(t, text, "grace")
 	s.fleet.set(func(f *fakeFleet) { f.leased = "py/1" })
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?pool=py", nil)
-	require.NoError(t, err)
-	answer, err := s.client.Do(r)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	s.fleet.follow <- api.Event{ID: "a-3", Source: api.WorkerSource("py/1"), Type: api.EventLeaseGranted, Data: []byte(`{}`)}
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
-	}
-	require.NoError(t, lines.Err())
+	s.live(t, "pool=py",
+		api.Event{ID: "a-3", Source: api.WorkerSource("py/1"), Type: api.EventLeaseGranted, Data: []byte(`{}`)})
 	_, text, _ = s.get("/ui/pools/py")
 	require.Contains(t, text, "grace")
 	require.Contains(t, text, "busy")

@@ -105,7 +105,7 @@ func (v *visit) poolPage() error {
 		view.Actions = actionsOn(aPool, name, "")
 	}
 	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name +
-		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
+		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,lease.expired,rotation.*"}
 	if status.err != nil {
 		p.Trouble = append(p.Trouble, stale("The pool does not answer", status.at, status.err))
 	}
