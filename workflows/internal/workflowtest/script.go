@@ -79,6 +79,9 @@ type Script struct {
 	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its
 	// first task. Steps wait for that.
 	Ready func() bool
+	// Sent sees each signal to another workflow, if it is set, in the order in which the workflow sends them: the mocks of
+	// the environment run beside each other.
+	Sent func(name string, message any)
 	// activities are those of the current run without a result
 	activities []workflow.Future
 }
@@ -173,7 +176,7 @@ func (s *Script) waitsForActivity() bool {
 	return len(s.activities) > 0
 }
 
-// Interceptor makes steps wait for running activities. It is for the options of each run's environment.
+// Interceptor makes steps wait for running activities, and calls Sent. It is for the options of each run's environment.
 func (s *Script) Interceptor() interceptor.WorkerInterceptor { return &activityInterceptor{script: s} }
 
 type activityInterceptor struct {
@@ -204,6 +207,14 @@ func (o *outbound) ExecuteActivity(ctx workflow.Context, name string, args ...an
 	result := o.Next.ExecuteActivity(ctx, name, args...)
 	o.script.activities = append(o.script.activities, result)
 	return result
+}
+
+func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, runID, name string,
+	message any) workflow.Future {
+	if o.script.Sent != nil {
+		o.script.Sent(name, message)
+	}
+	return o.Next.SignalExternalWorkflow(ctx, workflowID, runID, name, message)
 }
 
 // OverdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by
