@@ -143,6 +143,35 @@ func TestAnswersOfMCPAreNeverCrossed(t *testing.T) {
 	clients.Wait()
 }
 
+func TestClientsOfMCPHaveTheToolsOfTheSpec(t *testing.T) {
+	tools := withSpec(func(sp *spec.Spec) {
+		sp.MCP.Tools, sp.MCP.ToolsDeny = []string{"e*", "get-*"}, []string{"get-env"}
+	})
+	e, _ := openMCP(t, 1, spec.MCPShared, tools)
+	var list struct {
+		Result struct {
+			Tools []struct{ Name, Description string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).body, &list))
+	names := map[string]bool{}
+	for _, tool := range list.Result.Tools {
+		require.NotEmpty(t, tool.Description)
+		require.Regexp(t, "^(e|get-)", tool.Name)
+		names[tool.Name] = true
+	}
+	require.True(t, names["echo"] && names["get-sum"] && !names["get-env"], names)
+	require.Contains(t, string(e.mcp("POST", mcpTool("echo", `{"message":"x"}`)).body), "Echo: x")
+	for _, name := range []string{`"name":"get-env"`, `"name":"toggle-simulated-logging"`, `"name":"echo","NAME":"get-env"`} {
+		a := e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+name+`,"arguments":{"message":"x"}}}`)
+		require.Contains(t, string(a.body), `"code":-32602,"message":"unknown tool`, name)
+	}
+	modern := openModern(t, 1, spec.MCPShared, tools)
+	a := modern.tool("hold")
+	require.Equal(t, 400, a.status)
+	require.Contains(t, string(a.body), "-32602")
+}
+
 func TestWhatTheEndpointOfMCPRefuses(t *testing.T) {
 	e, _ := openMCP(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessions = 2 }))
 	session := e.initialize()

@@ -1,5 +1,10 @@
 package spec
 
+import (
+	"path"
+	"slices"
+)
+
 // Values of mcp.mode: how an MCP server serves the clients of /mcp/{pool}.
 const (
 	MCPNone    = "none"    // not at all
@@ -41,6 +46,10 @@ type MCP struct {
 	// of comments in streams.
 	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
 	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
+	// Tools are globs of the names of the tools that clients see and call, all if it is empty, and ToolsDeny of those that
+	// they do not.
+	Tools     []string `json:"tools" toml:"tools"`
+	ToolsDeny []string `json:"tools_deny" toml:"tools_deny"`
 	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
 	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
 	Env map[string]string `json:"env" toml:"env"`
@@ -48,6 +57,18 @@ type MCP struct {
 
 // On reports whether the pool's programs are MCP servers.
 func (m MCP) On() bool { return m.Mode != MCPNone && m.Mode != "" }
+
+// Filters reports whether the pool's clients may not use every tool, and Serves whether they may use one.
+func (m MCP) Filters() bool { return len(m.Tools)+len(m.ToolsDeny) > 0 }
+
+// Serves is described at Filters.
+func (m MCP) Serves(tool string) bool {
+	matches := func(glob string) bool {
+		matched, _ := path.Match(glob, tool) // a bad glob is refused when the spec is read
+		return matched
+	}
+	return (len(m.Tools) == 0 || slices.ContainsFunc(m.Tools, matches)) && !slices.ContainsFunc(m.ToolsDeny, matches)
+}
 
 // MCPEra is mcp.era. A server that starts with something of its client cannot be asked: it speaks the legacy revisions
 // unless the spec says otherwise.

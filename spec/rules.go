@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"path"
 	"regexp"
 	"strings"
 )
@@ -186,6 +187,8 @@ var rules = []rule{
 	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),
 	positiveDuration("mcp.sse_after"),
 	positiveDuration("mcp.keep_alive"),
+	{"mcp.tools", toolsAllowed, globs},
+	{"mcp.tools_deny", toolsAllowed, globs},
 	sources("mcp.env", `sources of variables: "header:X-…" or "file:/run/secrets/{principal}"`),
 
 	positiveDuration("watch.debounce"),
@@ -240,12 +243,23 @@ func sourceProblem(source string) string {
 	return fmt.Sprintf("%s is no source", quoteValue(source))
 }
 
+const toolsAllowed = `globs of names of tools, such as ["read_*", "search"]`
+
+func globs(v any) (at, problem string) {
+	for i, glob := range v.([]string) {
+		if _, err := path.Match(glob, ""); err != nil || glob == "" {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not a glob", quoteValue(glob))
+		}
+	}
+	return "", ""
+}
+
 const absolutePathsAllowed = `absolute paths without NUL, such as ["/usr", "/srv/models"]`
 
 func absolutePaths(v any) (at, problem string) {
-	for i, path := range v.([]string) {
-		if !strings.HasPrefix(path, "/") || strings.ContainsRune(path, 0) {
-			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an absolute path", quoteValue(path))
+	for i, file := range v.([]string) {
+		if !strings.HasPrefix(file, "/") || strings.ContainsRune(file, 0) {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an absolute path", quoteValue(file))
 		}
 	}
 	return "", ""

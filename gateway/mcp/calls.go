@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -51,7 +53,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	e.begin(f, accepts(r.Header, typeSSE))
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()
-		result, err := e.call(f)
+		result, err := e.answer(f, q.Spec.MCP)
 		e.complete(f)
 		if s.modern {
 			f.out.status = modernStatus(err)
@@ -113,6 +115,40 @@ func (e *Endpoint) complete(f *flight) {
 		delete(s.flights, id)
 	}
 	s.used = time.Now()
+}
+
+// answer makes the call of a flight with the tools alone that the pool's clients may use.
+func (e *Endpoint) answer(f *flight, m spec.MCP) (json.RawMessage, error) {
+	method := f.call.Method
+	if method == "tools/call" && m.Filters() {
+		for name, value := range members(f.call.Body) {
+			var tool string
+			// Some servers read names of members in any case, so each spelling counts.
+			if strings.EqualFold(name, "name") && json.Unmarshal(value, &tool) == nil && !m.Serves(tool) {
+				return nil, &failure{Code: codeParams, Message: fmt.Sprintf("unknown tool %.100q", tool)}
+			}
+		}
+	}
+	answer, err := e.call(f)
+	if err == nil && method == "tools/list" && m.Filters() {
+		answer = withTools(answer, m.Serves)
+		if f.session.modern {
+			answer = withMember(answer, "cacheScope", json.RawMessage(`"private"`))
+		}
+	}
+	return answer, err
+}
+
+// withTools is a result of tools/list with only those tools that clients may use.
+func withTools(result json.RawMessage, serves func(tool string) bool) json.RawMessage {
+	var tools []json.RawMessage
+	_ = json.Unmarshal(member(result, "tools"), &tools)
+	tools = slices.DeleteFunc(tools, func(tool json.RawMessage) bool {
+		var name string
+		return json.Unmarshal(member(tool, "name"), &name) != nil || !serves(name)
+	})
+	text, _ := json.Marshal(append([]json.RawMessage{}, tools...)) // its parts are valid
+	return withMember(result, "tools", text)
 }
 
 // sessionOnly are the requests that concern one process, which a shared one does not serve.

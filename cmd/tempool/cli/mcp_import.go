@@ -169,9 +169,7 @@ func (m *importer) pool(name string, server clientServer) (p importedPool, err e
 	if program := filepath.Base(s.Pool.Command[0]); program == "uvx" || program == "npx" {
 		m.warn(name + ": " + program + " may download the program at each start; install it and name its own command instead")
 	}
-	if len(server.Tools)+len(server.NoTools) > 0 {
-		m.warn(name + ": enabled_tools and disabled_tools are not imported; the pool serves all tools")
-	}
+	s.MCP.Tools, s.MCP.ToolsDeny = append(s.MCP.Tools, server.Tools...), append(s.MCP.ToolsDeny, server.NoTools...)
 	dir, _, err := m.expand(server.Dir)
 	if err != nil {
 		return p, err

@@ -37,7 +37,8 @@ func TestPoolsAreMadeOfTheConfigurationsOfClients(t *testing.T) {
 	workspace := filepath.Dir(filepath.Dir(code))
 	require.NoError(t, os.WriteFile(filepath.Join(workspace, ".env"), []byte("A=file\nB='b'\n"), 0o600))
 	codex := writeConfig(t, "config.toml", "model = 'x'\n[mcp_servers.sub_agent]\ncommand = 'agent'\nargs = ['${HOME}']\n"+
-		"env_vars = ['TOKEN']\nenabled_tools = ['a']\n[mcp_servers.off]\ncommand='x'\nenabled = false\n")
+		"env_vars = ['TOKEN']\nenabled_tools = ['a']\ndisabled_tools = ['b']\n"+
+		"[mcp_servers.off]\ncommand='x'\nenabled = false\n")
 	dir := t.TempDir()
 	f := newFakeControlPlane()
 	f.in = "k=1\n"
@@ -52,13 +53,14 @@ func TestPoolsAreMadeOfTheConfigurationsOfClients(t *testing.T) {
 	require.Equal(t, map[string]string{"web": "it is remote, so its clients can use it directly", "old": "it is disabled",
 		"off": "it is disabled"}, got.Skipped)
 	require.Equal(t, clientEntry{"http", "http://127.0.0.1:7460/mcp/my-files"}, got.Servers["my-files"])
-	for _, warning := range []string{"My Files: npx may download", "sub_agent: enabled_tools and disabled_tools are not"} {
-		require.Contains(t, r.err, warning)
-	}
+	require.Contains(t, r.err, "My Files: npx may download")
 	want := func(name, folder string, command, from []string) spec.Spec {
 		s := spec.Default()
 		s.Pool.Name, s.Pool.Command, s.Pool.Dir, s.Pool.Protocol = name, command, folder, spec.ProtocolJSONRPC
 		s.Pool.MaxInflight, s.Pool.EnvFrom, s.MCP.Mode = 16, from, spec.MCPSession
+		if name == "sub_agent" {
+			s.MCP.Tools, s.MCP.ToolsDeny = []string{"a"}, []string{"b"}
+		}
 		return s
 	}
 	home := []string{"HOME", "LOGNAME", "SHELL", "USER"}
