@@ -68,16 +68,33 @@ func (env *testEnv) install(program string) {
 	require.NoError(env.t, os.Rename(env.program+".new", env.program))
 }
 
-// An agent is replaced by another build of it, and that by the first one again, while callers call and a client holds a
-// lease. No process restarts, and every call is answered or was not started.
-func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing.T) {
+// buildPrevious builds the commit before this one as version 0.1.0, as a user has it who upgrades; this tree where there
+// is no history.
+func buildPrevious(t *testing.T, program string) {
+	run := func(name string, args ...string) error {
+		output, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		t.Logf("%s %v: %v %s", name, args, err, output)
+		return err
+	}
+	tree := t.TempDir()
+	archive := filepath.Join(tree, "archive.tar")
+	if run("git", "-C", "../..", "archive", "-o", archive, "HEAD^") == nil {
+		require.NoError(t, run("tar", "-xf", archive, "-C", tree))
+		require.NoError(t, os.WriteFile(filepath.Join(tree, "internal/buildinfo/VERSION"), []byte("0.1.0\n"), 0o600))
+	} else {
+		tree = "../.."
+	}
+	require.NoError(t, run("go", "build", "-C", tree, "-ldflags=-s -w", "-o", program, "./cmd/tempool"))
+}
+
+// An agent of an earlier version is replaced by this one, and that by the next one, while callers call and a client
+// holds a lease. No process restarts, and every call is answered or was not started.
+func TestAnAgentIsUpgradedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	env := newEnv(t)
 	const size = 3
-	release := filepath.Join(env.dir, "tempool")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", release,
-		"../../cmd/tempool").CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	builds := []string{os.Args[0], release, os.Args[0]}
+	previous := filepath.Join(env.dir, "previous")
+	buildPrevious(t, previous)
+	builds := []string{previous, os.Args[0], os.Args[0]} // never back: a commit may raise the format of the state
 	env.install(builds[0])
 	current := env.startAgent("keeper", "--capacity", "4", "--keep-processes")
 	s := echoSpec("kept", size)
@@ -87,7 +104,7 @@ func TestAnAgentIsReplacedByAnotherBuildUnderLoadAndKeepsItsProcesses(t *testing
 	before := env.pids(pool, size)
 
 	held := env.checkout(pool, tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
-	_, err = held.CallRaw(t.Context(), "echo", []byte(`1`))
+	_, err := held.CallRaw(t.Context(), "echo", []byte(`1`))
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
