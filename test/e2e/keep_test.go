@@ -68,8 +68,8 @@ func (env *testEnv) install(program string) {
 	require.NoError(env.t, os.Rename(env.program+".new", env.program))
 }
 
-// buildPrevious builds the commit before this one as version 0.1.0, as a user has it who upgrades; this tree where there
-// is no history.
+// buildPrevious builds the commit before this one as version 0.1.0, as a user has it who upgrades; or this tree where
+// there is no history.
 func buildPrevious(t *testing.T, program string) {
 	run := func(name string, args ...string) error {
 		output, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
