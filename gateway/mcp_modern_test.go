@@ -3,6 +3,8 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -20,14 +22,15 @@ import (
 // are cancelled, make progress with a log, fail, and change the list of tools. Without _meta the modern one exits.
 const modernServer = `
 import json, os, sys
-subscriptions, held = [], []
+subscriptions, held, uris = [], [], []
 prefix = "io.modelcontextprotocol/"
 def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 for line in sys.stdin:
     m = json.loads(line)
     method, p, id = m["method"], m.get("params", {}), m.get("id")
     if method == "initialize":
-        send(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"logging": {}, "tools": {}},
+        send(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"logging": {}, "tools": {},
+            "resources": {"subscribe": True}},
             "serverInfo": {"name": "both", "version": "1"}})
         continue
     if method == "server/discover":
@@ -40,6 +43,9 @@ for line in sys.stdin:
     if method == "notifications/cancelled":
         held = [h for h in held if h != p["requestId"]]
         subscriptions = [s for s in subscriptions if s != p["requestId"]]
+    if method == "resources/subscribe": uris = [u for u in uris if u != p["uri"]] + [p["uri"]]
+    if method == "resources/unsubscribe": uris.remove(p["uri"])
+    if method.startswith("resources/"): send(id=id, result={}); continue
     if id is None or method == "subscriptions/listen": continue
     tool = p.get("name")
     if tool == "hold": held.append(id); continue
@@ -50,9 +56,11 @@ for line in sys.stdin:
     if tool == "change":
         for s in subscriptions:
             send(method="notifications/tools/list_changed", params={"_meta": {prefix + "subscriptionId": s}})
+    if tool == "update":
+        for u in uris: send(method="notifications/resources/updated", params={"uri": u})
     if tool == "none": send(id=id, error={"code": -32602, "message": "no such tool"}); continue
     if method != "tools/call": send(id=id, error={"code": -32601, "message": "no such method"}); continue
-    send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions)})
+    send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions), "uris": len(uris)})
 `
 
 func openModern(t *testing.T, workers int, mode string, options ...option) *env {
@@ -155,14 +163,19 @@ func TestARequestWithoutASessionHasItsNotificationsAndIsCancelled(t *testing.T) 
 	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 0`) }, timeout, poll)
 }
 
-// stream makes a request and calls line for each line of the answer, until that is over or ctx ends.
+// stream makes a request of a client without a session and calls line for each line of the answer, until that is over
+// or ctx ends.
 func (e *env) stream(ctx context.Context, body, method, name string, line func(string)) error {
-	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/mcp/p", strings.NewReader(body))
+	return e.lines(ctx, "POST", body, line, append(modernHeaders(method, name), "Content-Type", "application/json")...)
+}
+
+// lines is stream for any request.
+func (e *env) lines(ctx context.Context, verb, body string, line func(string), headers ...string) error {
+	request, err := http.NewRequestWithContext(ctx, verb, "http://gateway/mcp/p", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", "application/json")
-	for headers := modernHeaders(method, name); len(headers) > 0; headers = headers[2:] {
+	for ; len(headers) > 0; headers = headers[2:] {
 		request.Header.Set(headers[0], headers[1])
 	}
 	response, err := e.http.Do(request)
@@ -220,6 +233,63 @@ func TestAClientOfMCPListens(t *testing.T) {
 	hears(1, `"id":1,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"resultType":"complete"}`)
 }
 
+// A client with a session subscribes to a resource of all processes of the pool, also of those that come later.
+func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command = append(sp.Pool.Command, "legacy")
+	}))
+	one, two := e.initialize(), e.initialize()
+	subscribe := func(session []string, method, uri string) string {
+		return string(e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"resources/`+method+`","params":{"uri":"`+uri+`"}}`,
+			session...).body)
+	}
+	var mu sync.Mutex
+	got := map[string]int{}
+	for name, session := range map[string][]string{"one": one, "two": two} {
+		go func() {
+			_ = e.lines(t.Context(), "GET", "", func(line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if strings.HasPrefix(line, "data: {") {
+					got[name+" "+strings.TrimPrefix(line, `data: {"jsonrpc":"2.0","method":"notifications/resources/updated",`)]++
+				}
+			}, append([]string{"Accept", "text/event-stream"}, session...)...)
+		}()
+	}
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 2 }, timeout, poll)
+	update := func(uris int) { // of all processes at once
+		for _, p := range e.processes.List() {
+			call := wire.Request{Method: "tools/call", Payload: []byte(`{"name":"update"}`)}
+			require.Eventually(t, func() bool {
+				a, err := p.Conn().Call(t.Context(), wire.Request{Method: "tools/call", Payload: []byte(`{"name":"pid"}`)})
+				return err == nil && strings.Contains(string(a.Payload), fmt.Sprintf(`"uris": %d}`, uris))
+			}, timeout, poll)
+			_, err := p.Conn().Call(t.Context(), call)
+			require.NoError(t, err)
+		}
+	}
+	heard := func(want map[string]int) {
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Equal(want, got)
+		}, timeout, poll, "%v", got)
+	}
+	require.Contains(t, subscribe(one, "subscribe", "a"), `"result":{}`)
+	require.Contains(t, subscribe(two, "subscribe", "a"), `"result":{}`)
+	require.Contains(t, subscribe(two, "subscribe", "b"), `"result":{}`)
+	require.Contains(t, subscribe(nil, "subscribe", "a"), "-32601", "without a session")
+	update(2)
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 1, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 1})
+	e.start(1, 1)
+	require.Contains(t, subscribe(two, "unsubscribe", "a"), `"result":{}`)
+	update(2) // two processes: still a, for the client one, and b
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 2, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 2})
+	require.Equal(t, 204, e.mcp("DELETE", "", two...).status)
+	update(1)
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 3, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 2})
+}
+
 func modernCall(tool string) wire.Request {
 	return wire.Request{Method: "tools/call", Payload: []byte(`{"_meta":{},"name":"` + tool + `"}`)}
 }
@@ -268,6 +338,7 @@ func TestTheProcessesOfASessionOfModeRequest(t *testing.T) {
 	a := e.mcp("POST", mcpInitialize)
 	require.Contains(t, string(a.body), `"protocolVersion":"2025-06-18"`)
 	require.NotContains(t, string(a.body), "logging")
+	require.NotContains(t, string(a.body), "subscribe")
 	session := e.initialize()
 	var clients sync.WaitGroup
 	var pids sync.Map

@@ -151,8 +151,13 @@ func withTools(result json.RawMessage, serves func(tool string) bool) json.RawMe
 	return withMember(result, "tools", text)
 }
 
-// sessionOnly are the requests that concern one process, which a shared one does not serve.
-var sessionOnly = []string{"logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+const (
+	methodSubscribe   = "resources/subscribe"
+	methodUnsubscribe = "resources/unsubscribe"
+)
+
+// sessionOnly are the requests that concern what one client gets.
+var sessionOnly = []string{"logging/setLevel", methodSubscribe, methodUnsubscribe}
 
 // call makes the call of a flight and returns the server's result.
 func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
@@ -161,6 +166,9 @@ func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 		return e.callModern(f)
 	}
 	if !s.lone() {
+		if method == methodSubscribe || method == methodUnsubscribe {
+			return e.subscribe(f)
+		}
 		if slices.Contains(sessionOnly, method) {
 			return nil, &failure{Code: codeMethod, Message: method + ` needs a pool with mcp.mode = "session"`}
 		}
@@ -239,9 +247,9 @@ func (s *session) record(method string, params json.RawMessage) bool {
 	switch {
 	case method == "logging/setLevel":
 		s.level = params
-	case method == "resources/subscribe" && len(s.subscribed) < maxSubscribed:
+	case method == methodSubscribe && len(s.subscribed) < maxSubscribed:
 		s.subscribed[uri] = params
-	case method == "resources/unsubscribe":
+	case method == methodUnsubscribe:
 		delete(s.subscribed, uri)
 	}
 	return slices.Contains(sessionOnly, method)
@@ -310,7 +318,7 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 		_, err = call("logging/setLevel", level)
 	}
 	for _, params := range subscribed {
-		if _, failed := call("resources/subscribe", params); isLost(failed) {
+		if _, failed := call(methodSubscribe, params); isLost(failed) {
 			err = failed
 		}
 	}

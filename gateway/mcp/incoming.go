@@ -13,8 +13,9 @@ import (
 // mergeWithin is the time in which equal announcements of a pool's processes are one.
 const mergeWithin = 250 * time.Millisecond
 
-// change is an announcement to all clients of a pool.
-type change struct{ pool, method string }
+// change is an announcement to all clients of a pool; that of a resource, which has params, to those that have
+// subscribed to it.
+type change struct{ pool, method, params string }
 
 // Receive gets what the MCP server of a process sends that answers no call. It does not block, and reports whether it
 // takes a request.
@@ -31,7 +32,9 @@ func (e *Endpoint) Receive(pool, worker string, incarnation int64, m wire.Incomi
 	case s != nil:
 		return s.receive(e.ids.Add(1), m)
 	case m.ID == nil && strings.HasSuffix(m.Method, "/list_changed"):
-		e.announce(change{pool, m.Method})
+		e.announce(change{pool, m.Method, ""})
+	case m.ID == nil && m.Method == "notifications/resources/updated":
+		e.announce(change{pool, m.Method, string(m.Params)})
 	}
 	return false
 }
@@ -95,7 +98,7 @@ func (s *session) cancelled(m wire.Incoming) {
 	}
 }
 
-// announce sends a notification to the stream of each client of a shared process, a moment later.
+// announce sends a notification to the streams of clients of shared processes, a moment later.
 func (e *Endpoint) announce(c change) {
 	e.mu.Lock()
 	_, waits := e.changed[c]
@@ -108,10 +111,16 @@ func (e *Endpoint) announce(c change) {
 		e.mu.Lock()
 		delete(e.changed, c)
 		e.mu.Unlock()
+		var params json.RawMessage
+		if c.params != "" {
+			params = json.RawMessage(c.params)
+		}
+		uri := string(member(params, "uri"))
 		for _, s := range e.all() {
 			s.mu.Lock()
-			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil {
-				s.get.push(request(nil, c.method, nil))
+			_, subscribed := s.subscribed[uri]
+			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (params == nil || subscribed) {
+				s.get.push(request(nil, c.method, params))
 			}
 			s.mu.Unlock()
 		}

@@ -98,8 +98,25 @@ func (e *Endpoint) removeListener(l *listener) {
 	}
 }
 
-// Connect gets the connection to a process of a pool that serves the clients without sessions, all of them.
+// Connect gets the connection to a process of a pool that serves all clients.
 func (e *Endpoint) Connect(pool string, conn *wire.Conn) {
+	e.subscribing.Lock()
+	defer e.subscribing.Unlock()
+	e.connect(pool, conn)
+	told := map[string]struct{}{}
+	for _, s := range e.all() {
+		if s.pool == pool && !s.lone() {
+			for uri, params := range s.subscriptions() {
+				if _, twice := told[uri]; !twice {
+					told[uri] = struct{}{}
+					wire.Listen(conn, e.ids.Add(1), methodSubscribe, params)
+				}
+			}
+		}
+	}
+}
+
+func (e *Endpoint) connect(pool string, conn *wire.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.conns[pool] == nil {

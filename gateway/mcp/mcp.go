@@ -58,6 +58,8 @@ type Endpoint struct {
 	end    context.CancelFunc
 	work   sync.WaitGroup
 
+	subscribing sync.Mutex // held while subscriptions change, and processes are told; taken before every other lock
+
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[string]*session
@@ -69,7 +71,7 @@ type Endpoint struct {
 	changed   map[change]struct{}                // about to be told to the clients of a pool
 	logged    map[process][]*flight              // those of modern clients that have asked for the process's log
 	listeners map[string]*listener               // by the id of their subscriptions on the pipes
-	conns     map[string]map[*wire.Conn]struct{} // of modern processes, by pool
+	conns     map[string]map[*wire.Conn]struct{} // of processes that serve all clients, by pool
 }
 
 // process is an incarnation of a worker.
@@ -324,7 +326,7 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 	if s.mcp.Mode == spec.MCPSession {
 		_, result, err = e.acquire(r.Context(), s)
 	} else {
-		result = sharedResult(greeting, m.Params)
+		result = sharedResult(greeting, m.Params, s.mcp.Mode)
 	}
 	if err != nil {
 		e.endSession(s, "initialize has failed")

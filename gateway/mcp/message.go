@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 // Codes of JSON-RPC errors.
@@ -243,9 +244,9 @@ func withMember(object json.RawMessage, name string, value json.RawMessage) json
 	return out
 }
 
-// sharedResult is the server's answer to initialize as the clients of a shared process get it: with their version, if
-// the server has it, and without what needs a process of one's own.
-func sharedResult(greeting json.RawMessage, params json.RawMessage) json.RawMessage {
+// sharedResult is the server's answer to initialize as clients without a process of their own get it: with their
+// version, if the server has it, and without what needs such a process.
+func sharedResult(greeting, params json.RawMessage, mode string) json.RawMessage {
 	var asked, offered struct{ ProtocolVersion string }
 	_ = json.Unmarshal(params, &asked)
 	_ = json.Unmarshal(greeting, &offered)
@@ -254,7 +255,7 @@ func sharedResult(greeting json.RawMessage, params json.RawMessage) json.RawMess
 		greeting = withMember(greeting, "protocolVersion", version)
 	}
 	capabilities := withMember(withMember(member(greeting, "capabilities"), "logging", nil), "tasks", nil)
-	if resources := member(capabilities, "resources"); resources != nil {
+	if resources := member(capabilities, "resources"); resources != nil && mode != spec.MCPShared {
 		capabilities = withMember(capabilities, "resources", withMember(resources, "subscribe", nil))
 	}
 	return withMember(greeting, "capabilities", capabilities)

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
 )
 
 func TestClientsOfASharedProcessGetTheirVersionIfTheServerHasIt(t *testing.T) {
@@ -16,9 +18,9 @@ func TestClientsOfASharedProcessGetTheirVersionIfTheServerHasIt(t *testing.T) {
 		params, err := json.Marshal(map[string]string{"protocolVersion": asked})
 		require.NoError(t, err)
 		require.JSONEq(t, `{"protocolVersion":"`+want+`","capabilities":{"tools":{},"resources":{"listChanged":true}},`+
-			`"serverInfo":{"name":"s","version":"1"}}`, string(sharedResult(greeting, params)), asked)
+			`"serverInfo":{"name":"s","version":"1"}}`, string(sharedResult(greeting, params, spec.MCPRequest)), asked)
 	}
-	require.NotPanics(t, func() { sharedResult(json.RawMessage(`[]`), json.RawMessage(`7`)) })
+	require.NotPanics(t, func() { sharedResult(json.RawMessage(`[]`), json.RawMessage(`7`), spec.MCPShared) })
 }
 
 func FuzzMembers(f *testing.F) {

@@ -167,6 +167,11 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	defer func() { <-s.acquiring }()
 	if s.mcp.Mode != spec.MCPSession {
+		e.subscribing.Lock()
+		defer e.subscribing.Unlock()
+		for _, params := range s.subscriptions() {
+			e.tell(s.pool, methodSubscribe, params)
+		}
 		return s, nil
 	}
 	if kept.Lease != "" && host == e.config.HostID {

@@ -159,6 +159,9 @@ func (e *Endpoint) drop(s *session, reason string) {
 		s.get.finish(nil)
 	}
 	s.mu.Unlock()
+	if !s.lone() {
+		e.unsubscribe(s.pool, s.subscriptions())
+	}
 	if id != "" {
 		e.unbind(s, id)
 		e.config.Logger.Debug("an MCP session has ended", "pool", s.pool, "lease", id, "reason", reason)

@@ -104,7 +104,7 @@ func (p *poolState) watchConn(u *upstream) {
 		if receive := p.dispatcher.config.Receive; receive != nil && u.spec.MCP.On() {
 			wire.Receive(conn, func(m wire.Incoming) bool { return receive(p.pool, u.worker, u.incarnation, m) })
 		}
-		if connect := p.dispatcher.config.Connect; connect != nil && u.process.Era() == spec.EraModern &&
+		if connect := p.dispatcher.config.Connect; connect != nil && u.spec.MCP.On() &&
 			u.spec.IsolatedBy() == spec.IsolateNone {
 			p.dispatcher.work.Go(func() { connect(p.pool, conn) })
 		}
