@@ -115,10 +115,10 @@ func (e *Endpoint) announce(c change) {
 		if c.params != "" {
 			params = json.RawMessage(c.params)
 		}
-		uri := string(member(params, "uri"))
+		uri := member(params, "uri")
 		for _, s := range e.all() {
 			s.mu.Lock()
-			_, subscribed := s.subscribed[uri]
+			_, subscribed := s.subscribed[string(uri)]
 			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (params == nil || subscribed) {
 				s.get.push(request(nil, c.method, params))
 			}
