@@ -6,6 +6,7 @@ GO ?= go
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+GOTESTSUM     = gotest.tools/gotestsum@v1.13.0
 
 # Packages tested concurrently: many tests wait for processes and servers, and more would overload a machine with two cores.
 TEST_PACKAGES_AT_ONCE ?= 3
@@ -14,13 +15,18 @@ TEST_TIMEOUT          ?= 40m
 TESTS_AT_ONCE         ?= 8
 
 # Without the test cache, which does not track servers and processes.
-TESTRUN = $(GO) run ./internal/testrun -slowest 10 --
+TESTRUN = GOTESTSUM=$(SUMMARIZER) scripts/test.sh
 TESTS   = -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
 
 .PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check release-snapshot packages-check temporal-server test-race replay-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
+# Unlike go run, it needs no network once it is there.
+SUMMARIZER = bin/$(GOTESTSUM)/gotestsum
+$(SUMMARIZER):
+	GOBIN="$(CURDIR)/$(@D)" $(GO) install $(GOTESTSUM)
+
 # All unit tests, and the core of the end-to-end tests (coreTests in test/e2e). A test that lacks a program is skipped; the last line says which.
-test: format tree vet temporal-server replay-test
+test: format tree vet temporal-server replay-test $(SUMMARIZER)
 	$(TESTRUN) -short $(TESTS) ./...
 
 # As root on Debian. Nothing is skipped.
@@ -95,7 +101,7 @@ temporal-server:
 # All tests with the race detector, which costs so much processor time that more tests at once would only wait for it.
 test-race: TESTS_AT_ONCE = 4
 test-race: TEST_PACKAGES_AT_ONCE = 2
-test-race: temporal-server
+test-race: temporal-server $(SUMMARIZER)
 	$(TESTRUN) -race $(TESTS) ./...
 
 # Replays the recorded histories. They are a module of their own, so that nobody downloads them with the package.

@@ -1,6 +1,6 @@
 // Package need skips a test on a machine that lacks something which the test needs. With TEMPOOL_TEST_ALL=1 it fails
 // the test instead: where everything is to be tested, nothing may be missing. It is the only place that skips tests
-// (scripts/check-tree.sh), and internal/testrun sums up what it says.
+// (scripts/check-tree.sh), and scripts/test.sh sums up what it says.
 package need
 
 import (
@@ -12,14 +12,8 @@ import (
 	"testing"
 )
 
-const (
-	// Prefix begins the reason of each skip; the names of what is missing follow, separated by commas.
-	Prefix = "missing: "
-	// Superuser is the name of root.
-	Superuser = "root"
-	// Right begins the names of what only a process with enough rights can do.
-	Right = "the right to "
-)
+// prefix begins the reason of each skip; the names of what is missing follow, separated by commas.
+const prefix = "missing: "
 
 // Program skips a test without these programs on the PATH.
 func Program(t testing.TB, names ...string) {
@@ -45,7 +39,7 @@ func PythonModule(t testing.TB, interpreter, module string) {
 func Root(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, []string{Superuser})
+		skip(t, []string{"root"})
 	}
 }
 
@@ -54,7 +48,7 @@ func RightTo(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Logf("%s: %v", what, err)
-		skip(t, []string{Right + what})
+		skip(t, []string{"the right to " + what})
 	}
 }
 
@@ -78,8 +72,8 @@ func skip(t testing.TB, missing []string) {
 		return
 	}
 	if os.Getenv("TEMPOOL_TEST_ALL") == "1" {
-		t.Fatalf("%s%s; scripts/setup-debian.sh installs programs", Prefix, strings.Join(missing, ", "))
+		t.Fatalf("%s%s; scripts/setup-debian.sh installs programs", prefix, strings.Join(missing, ", "))
 	} else {
-		t.Skip(Prefix + strings.Join(missing, ", "))
+		t.Skip(prefix + strings.Join(missing, ", "))
 	}
 }

@@ -2,6 +2,11 @@ package need
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,5 +51,41 @@ func TestATestIsSkippedWhereSomethingIsMissingAndFailsWhereNothingMayBe(t *testi
 			require.Empty(t, r.skipped)
 			require.Equal(t, c.want != "", r.failed != "")
 		})
+	}
+}
+
+// TestTheLastLineOfARunSaysWhatSkippedTestsNeed runs scripts/test.sh with a gotestsum that has seen some events.
+func TestTheLastLineOfARunSaysWhatSkippedTestsNeed(t *testing.T) {
+	dir := t.TempDir()
+	gotestsum, events := filepath.Join(dir, "gotestsum"), filepath.Join(dir, "events")
+	require.NoError(t, os.WriteFile(gotestsum, []byte(`#!/bin/sh
+[ "$1" != tool ] || exit 0
+while [ "$1" != --jsonfile ]; do shift; done
+cp "$(dirname "$0")/events" "$2"
+exit 3
+`), 0o700))
+	for skips, want := range map[string]string{
+		"":                    "No test was skipped.",
+		"podman, runc|podman": "2 skipped: podman, runc; scripts/setup-debian.sh installs programs",
+		"root":                "1 skipped: root; root has the rights, but for some containers",
+		"ip|the right to mount": "2 skipped: ip, the right to mount; scripts/setup-debian.sh installs programs; " +
+			"root has the rights, but for some containers",
+	} {
+		var lines strings.Builder
+		for skip := range strings.SplitSeq(skips, "|") {
+			lines.WriteString("{\"Action\":\"output\",\"Output\":\"noise\\n\"}\n")
+			if skip != "" {
+				fmt.Fprintf(&lines, "{\"Action\":\"output\",\"Output\":\"    x_test.go:1: %s%s\\n\"}\n", prefix, skip)
+				lines.WriteString("{\"Action\":\"skip\",\"Test\":\"TestX\"}\n")
+			}
+		}
+		require.NoError(t, os.WriteFile(events, []byte(lines.String()), 0o600))
+		run := exec.Command("../../scripts/test.sh", "./...")
+		run.Env = append(os.Environ(), "GOTESTSUM="+gotestsum)
+		out, err := run.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, 3, exit.ExitCode())
+		require.Equal(t, want+"\n", string(out))
 	}
 }

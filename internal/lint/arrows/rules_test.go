@@ -90,7 +90,6 @@ var rules = []rule{
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
 	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "process/...", "spec"}},
-	{path: "internal/testrun", ours: []string{"internal/need"}},
 	{path: "internal/logging/...", ours: []string{"internal/logging", "internal/redact"}},
 	{path: "internal/..."},
 }
