@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,90 +84,6 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	}
 	require.Zero(t, watched.unbounded.Load(),
 		"a client that reads nothing would hold the connection and the answer's memory")
-}
-
-// scriptedConn is a connection below whose reads end as the test says.
-type scriptedConn struct {
-	net.Conn
-	begun     chan struct{}
-	ends      chan error
-	deadlines chan time.Time // as they were set
-}
-
-func (c *scriptedConn) Read([]byte) (int, error) {
-	c.begun <- struct{}{}
-	if err := <-c.ends; err != nil {
-		return 0, err
-	}
-	return 1, nil
-}
-
-func (c *scriptedConn) SetReadDeadline(t time.Time) error {
-	c.deadlines <- t
-	return nil
-}
-
-func TestAReadObeysTheNewestDeadlineThoughTheConnectionHasAnEarlierOne(t *testing.T) {
-	t.Parallel()
-	below := &scriptedConn{begun: make(chan struct{}), ends: make(chan error), deadlines: make(chan time.Time, 1)}
-	c := &connection{Conn: below}
-	set := func(deadline time.Time) {
-		t.Helper()
-		require.NoError(t, c.SetReadDeadline(deadline))
-	}
-	moved := func(want time.Time, why string) {
-		t.Helper()
-		require.Equal(t, want, await(t, below.deadlines), why)
-	}
-	var reading <-chan error
-	read := func() {
-		reading = background(func() error {
-			_, err := c.Read(make([]byte, 1))
-			return err
-		})
-	}
-	end := func(err error) {
-		t.Helper()
-		await(t, below.begun)
-		select {
-		case below.ends <- err:
-		case <-time.After(timeout):
-			require.FailNow(t, "nobody reads")
-		}
-	}
-	hour, day, past, none := time.Now().Add(time.Hour), time.Now().Add(24*time.Hour), time.Unix(1, 0), time.Time{}
-
-	set(hour)
-	read()
-	moved(hour, "the first read needs a deadline")
-	end(nil)
-	require.NoError(t, await(t, reading))
-
-	for _, later := range []time.Time{day, none} {
-		set(later)
-		read()
-		end(os.ErrDeadlineExceeded)
-		moved(later, "the earlier deadline has passed")
-		end(nil)
-		require.NoError(t, await(t, reading), "the read goes on")
-	}
-
-	read()
-	await(t, below.begun)
-	set(past)
-	moved(past, "at once, for the read in progress")
-	below.ends <- os.ErrDeadlineExceeded
-	require.ErrorIs(t, await(t, reading), os.ErrDeadlineExceeded)
-	read()
-	end(os.ErrDeadlineExceeded)
-	require.ErrorIs(t, await(t, reading), os.ErrDeadlineExceeded, "also a later read")
-
-	set(none)
-	read()
-	moved(none, "the deadline below has passed")
-	end(nil)
-	require.NoError(t, await(t, reading))
-	require.Empty(t, below.deadlines, "nothing was moved without need")
 }
 
 // TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no
