@@ -26,7 +26,7 @@ type hostHello struct {
 // frames is the codec of docs/protocol.md.
 type frames struct {
 	in     io.Reader
-	reader *frameReader
+	max    int64         // bytes of a payload
 	socket *socketReader // the other channel that the worker may write to; nil for none
 	reply  replyChoice
 	ready  chan struct{} // closed when hello is set
@@ -41,7 +41,7 @@ type frames struct {
 // without handing over to another goroutine.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	o = o.withDefaults()
-	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
+	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{})}
 	if any(in) != any(out) {
 		out, d.socket = splitSocket(out)
 	}
@@ -122,7 +122,7 @@ func (d *frames) appendMessage(dst []byte, f Frame, t Trace, timeout int64) (hea
 	if f.Method == "" {
 		return dst, nil, ErrInvalidMethod
 	}
-	if int64(len(f.Payload)) > d.reader.maxPayload {
+	if int64(len(f.Payload)) > d.max {
 		return dst, nil, ErrTooLarge
 	}
 	head, err = appendHead(dst, f, t, timeout)
@@ -164,33 +164,15 @@ func (d *frames) read(c *Conn) error {
 	if d.socket != nil {
 		return d.readBoth(c)
 	}
-	defer d.reader.release() // an ended Conn may be referenced for long
-	return d.readFrames(c, d.in, d.reader)
+	return d.readFrames(c, newFrameReader(d.in, d.max))
 }
 
-// readFrames handles the frames that r has buffered, and then the stream until its end.
-func (d *frames) readFrames(c *Conn, in io.Reader, r *frameReader) error {
-	handle := func() error { return d.handleBuffered(c, r) }
-	if err := handle(); err != nil {
-		return err
-	}
-	return readLoop(in, r, handle)
-}
-
-// handleBuffered handles the frames that r has buffered.
-func (d *frames) handleBuffered(c *Conn, r *frameReader) error {
+// readFrames handles the frames of a stream until its end.
+func (d *frames) readFrames(c *Conn, r frameReader) error {
 	for {
-		h, rest, owned, ok, err := r.next()
+		h, rest, owned, err := r.next()
 		if err != nil {
 			return err
-		}
-		if !ok {
-			if c.yieldToCaller {
-				// The caller that was just woken most likely sends the worker's next request: let it run before the next read.
-				c.yieldToCaller = false
-				runtime.Gosched()
-			}
-			return nil
 		}
 		if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
 			// The payload outlives the read buffer. Copying the method and headers too is cheap: they are rare and small.
@@ -198,6 +180,11 @@ func (d *frames) handleBuffered(c *Conn, r *frameReader) error {
 		}
 		if err := d.receive(c, h, rest); err != nil {
 			return err
+		}
+		if c.yieldToCaller && r.Buffered() == 0 {
+			// The caller that was just woken most likely sends the worker's next request: let it run before the next read.
+			c.yieldToCaller = false
+			runtime.Gosched()
 		}
 	}
 }

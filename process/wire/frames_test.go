@@ -21,7 +21,7 @@ import (
 type peer struct {
 	t    testing.TB
 	conn net.Conn
-	r    *frameReader
+	r    frameReader
 }
 
 // newPeer returns a Conn whose worker has said hello and read the host's.
@@ -39,7 +39,7 @@ func newSilentPeer(t testing.TB, o Options) (*Conn, *peer) {
 	theirs.Close()
 	c, err := NewFrames(ours, ours, o)
 	require.NoError(t, err)
-	p := &peer{t: t, conn: far, r: newFrameReader(DefaultMaxMessage)}
+	p := &peer{t: t, conn: far, r: newFrameReader(far, DefaultMaxMessage)}
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())
 		far.Close()
@@ -55,25 +55,11 @@ func newSilentPeer(t testing.TB, o Options) (*Conn, *peer) {
 
 func (p *peer) read() Frame {
 	require.NoError(p.t, p.conn.SetReadDeadline(time.Now().Add(waitTimeout)))
-	h, rest, err := p.next()
+	h, rest, _, err := p.r.next()
 	require.NoError(p.t, err)
 	f, err := h.frame(bytes.Clone(rest))
 	require.NoError(p.t, err)
 	return f
-}
-
-// next waits for a whole frame.
-func (p *peer) next() (head, []byte, error) {
-	for {
-		h, rest, _, ok, err := p.r.next()
-		if err != nil || ok {
-			return h, rest, err
-		}
-		n, err := p.conn.Read(p.r.space())
-		if p.r.filled(n); n == 0 && err != nil {
-			return h, nil, err
-		}
-	}
 }
 
 func (p *peer) write(f Frame) {
@@ -301,7 +287,7 @@ func TestConcurrentPingsShareOneMessage(t *testing.T) {
 
 // readQuietly is read for a goroutine that may outlive the need for it: the end of the stream is not a failure.
 func (p *peer) readQuietly() Frame {
-	h, _, err := p.next()
+	h, _, _, err := p.r.next()
 	if err != nil {
 		return Frame{}
 	}
@@ -638,7 +624,7 @@ func TestAConnWorksOverBlockingStreams(t *testing.T) {
 	ours, theirs := net.Pipe()
 	c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxInflight: 8})
 	require.NoError(t, err)
-	p := &peer{t: t, conn: theirs, r: newFrameReader(DefaultMaxMessage)}
+	p := &peer{t: t, conn: theirs, r: newFrameReader(theirs, DefaultMaxMessage)}
 	require.Equal(t, FrameHello, p.read().Type)
 	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
 	var callers sync.WaitGroup
@@ -665,7 +651,7 @@ func TestConcurrentCallsAndCancels(t *testing.T) {
 	go func() {
 		defer close(served)
 		for {
-			h, rest, err := p.next()
+			h, rest, _, err := p.r.next()
 			if err != nil {
 				return
 			}

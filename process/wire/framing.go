@@ -17,6 +17,13 @@ const (
 	FramingPacket4       = "packet4"        // a length of 4 bytes, big-endian, as in Erlang ports
 )
 
+const (
+	// maxReadBuffer bounds the buffer of lines, in bytes.
+	maxReadBuffer = 64 << 10
+	// initialAlloc bounds the memory allocated for a message by its announced length; more is allocated as bytes arrive.
+	initialAlloc = 1 << 20
+)
+
 // framing splits a stream into messages and encodes messages for it.
 type framing interface {
 	// next returns a message, which is valid until the next call. Its errors are those of cutOff.

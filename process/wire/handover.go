@@ -182,7 +182,7 @@ func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (*Co
 		return nil, errors.New("the state of this connection has no hello")
 	}
 	o = o.withDefaults()
-	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{}), hello: *s.Hello}
+	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{}), hello: *s.Hello}
 	close(d.ready)
 	writer, reader := splitSocket(out)
 	if reader != nil {

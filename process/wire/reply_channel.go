@@ -47,7 +47,7 @@ type readResult struct {
 func (d *frames) readBoth(c *Conn) error {
 	socket := make(chan readResult, 1)
 	c.goroutines.Go(func() {
-		result := d.readChannel(c, replySocket, d.socket, newFrameReader(d.reader.maxPayload))
+		result := d.readChannel(c, replySocket, d.socket)
 		if !errors.Is(result.err, os.ErrDeadlineExceeded) { // or HandOver duplicates it
 			d.socket.Close()
 		}
@@ -56,31 +56,26 @@ func (d *frames) readBoth(c *Conn) error {
 		}
 		socket <- result
 	})
-	if result := d.readChannel(c, replyPipe, d.in, d.reader); result.final {
+	if result := d.readChannel(c, replyPipe, d.in); result.final {
 		return result.err
 	}
 	return (<-socket).err
 }
 
 // readChannel waits for the first bytes of a channel, and reads on if that chooses it.
-func (d *frames) readChannel(c *Conn, channel replyChannel, in io.Reader, r *frameReader) readResult {
-	defer r.release()
-	for {
-		n, err := in.Read(r.space())
-		r.filled(n)
-		switch {
-		case n > 0 && !d.reply.choose(channel):
-			return readResult{violation("bytes on %v from a worker that writes its frames to %v; write all frames to one of "+
-				"the two", channel, d.reply.current()), true}
-		case n > 0:
-			if channel == replyPipe {
-				d.socket.shutdownRead()
-			}
-			return readResult{d.readFrames(c, in, r), true}
-		case err != nil:
-			return readResult{err, false}
-		}
+func (d *frames) readChannel(c *Conn, channel replyChannel, in io.Reader) readResult {
+	r := newFrameReader(in, d.max)
+	_, err := r.Peek(1)
+	switch {
+	case err != nil:
+		return readResult{err, false}
+	case !d.reply.choose(channel):
+		return readResult{violation("bytes on %v from a worker that writes its frames to %v; write all frames to one of "+
+			"the two", channel, d.reply.current()), true}
+	case channel == replyPipe:
+		d.socket.shutdownRead()
 	}
+	return readResult{d.readFrames(c, r), true}
 }
 
 // socketReader is the reading side of a socket whose writing side is another object.

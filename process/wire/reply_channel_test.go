@@ -31,7 +31,7 @@ func newForked(t testing.TB) (*Conn, forked) {
 	require.NoError(t, err)
 	c, err := NewFrames(answers, ours, Options{MaxInflight: 2})
 	require.NoError(t, err)
-	f := forked{&peer{t: t, conn: far, r: newFrameReader(DefaultMaxMessage)}, far.(*net.UnixConn), out, ours}
+	f := forked{&peer{t: t, conn: far, r: newFrameReader(far, DefaultMaxMessage)}, far.(*net.UnixConn), out, ours}
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())
 		far.Close()
