@@ -76,12 +76,6 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 	if err != nil {
 		return c.fromTemporal(err, "check in "+request.LeaseID)
 	}
-	c.mu.Lock()
-	line := c.lines[ref.Pool]
-	c.mu.Unlock()
-	if line != nil {
-		line.checkedIn(ref.Slot)
-	}
 	return nil
 }
 

@@ -20,15 +20,15 @@ import (
 const (
 	checkoutMinBackoff = 20 * time.Millisecond
 	checkoutMaxBackoff = time.Second
-	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits in line.
+	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits.
 	maxDirectAttempts = 3
-	// pollEach is the time between two attempts for each checkout that waits in this client, and pollLeast the least for
-	// all of them together. The first attempts of a checkout are closer together.
+	// pollEach is the time between two attempts of a checkout that reaches no gateway. The first ones are closer together.
 	pollEach  = 2 * time.Second
-	pollLeast = 50 * time.Millisecond
 	pollFirst = 100 * time.Millisecond
 	// rosterLife is how long a roster is used for these attempts.
 	rosterLife = 15 * time.Second
+	// avoidGateways is how long checkouts of a pool ask no gateway after none of them could be.
+	avoidGateways = 30 * time.Second
 )
 
 // Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends,
@@ -77,7 +77,7 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 	}
 }
 
-// tryOrWait asks for a lease: at first some workers once, then in a line, where it may stay until ctx ends.
+// tryOrWait asks for a lease: at first some workers once, then in the line of a gateway until ctx ends.
 func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first bool) (*Lease, error) {
 	switch {
 	case p.client.fixed != nil:
@@ -91,20 +91,26 @@ func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first 
 		}
 		return lease, err
 	}
-	return p.waitInLine(ctx, attempt, o)
-}
-
-// waitInLine waits at a gateway, or asks workers in turn, until ctx ends. attempt bounds the requests.
-func (p *Pool) waitInLine(ctx, attempt context.Context, o CheckoutOptions) (*Lease, error) {
-	l := p.line()
-	if l.mayAskGateways() {
-		lease, err := p.checkoutByGateway(attempt, waitUntil(ctx), l.gateways, o)
+	if p.mayAskGateways() {
+		lease, err := p.checkoutByGateway(attempt, waitUntil(ctx), p.balancer(), o)
 		if err == nil || ctx.Err() != nil || waited(err) {
 			return lease, err
 		}
-		l.avoidGateways() // not reached, or without the right to take leases there
+		p.avoidGateways() // not reached, or without the right to take leases there
 	}
-	return p.pollWorkers(ctx, attempt, l, o)
+	return p.pollWorkers(ctx, attempt, o)
+}
+
+func (p *Pool) mayAskGateways() bool {
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	return !time.Now().Before(p.client.noGateway[p.name])
+}
+
+func (p *Pool) avoidGateways() {
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	p.client.noGateway[p.name] = time.Now().Add(avoidGateways)
 }
 
 // waited reports whether a gateway took part in the wait and found no worker.
@@ -116,45 +122,33 @@ func waited(err error) bool {
 	return false
 }
 
-// pollWorkers waits for its turn and then asks one worker after another, with pauses, until one grants a lease, ctx
-// ends, or gateways may be asked again.
-func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOptions) (*Lease, error) {
-	l.waiting.Add(1)
-	defer l.waiting.Add(-1)
-	refusal := error(api.Errorf(api.CodeBusy, "other checkouts of this client wait for pool %s", p.name))
-	if l.asking.Acquire(ctx, 1) != nil {
-		return nil, refusal
-	}
-	defer l.asking.Release(1)
+// pollWorkers asks one worker after another, with pauses, until one grants a lease, ctx ends, or gateways may be asked
+// again.
+func (p *Pool) pollWorkers(ctx, attempt context.Context, o CheckoutOptions) (*Lease, error) {
+	refusal := error(api.Errorf(api.CodeBusy, "no worker of pool %s was free", p.name))
 	var workers []api.RosterEntry
 	var readAt time.Time
-	pause := pollFirst
-	for !l.mayAskGateways() {
-		slot, hinted := l.pause(ctx, pause)
-		if ctx.Err() != nil {
+	for pause := pollFirst; !p.mayAskGateways(); pause = min(2*pause, pollEach) {
+		if !sleep.For(ctx.Done(), pause/2+rand.N(pause)) {
 			return nil, refusal
 		}
-		pause = min(2*pause, max(pollEach/time.Duration(max(1, l.waiting.Load())), pollLeast))
-		if !hinted {
-			if len(workers) == 0 || time.Since(readAt) > rosterLife {
-				status, err := p.Running(attempt)
-				if err != nil {
-					return nil, err
-				}
-				workers, readAt = candidates(status.Workers), time.Now()
-				if len(workers) == 0 {
-					p.awaitStart(ctx, status)
-					refusal = api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size)
-					continue
-				}
+		if len(workers) == 0 || time.Since(readAt) > rosterLife {
+			status, err := p.Running(attempt)
+			if err != nil {
+				return nil, err
 			}
-			slot, workers = workers[0].Slot, workers[1:]
+			workers, readAt = candidates(status.Workers), time.Now()
+			if len(workers) == 0 {
+				p.awaitStart(ctx, status)
+				refusal = api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size)
+				continue
+			}
 		}
-		lease, err := p.CheckoutOnce(attempt, slot, o)
+		lease, err := p.CheckoutOnce(attempt, workers[0].Slot, o)
 		if err == nil || !api.CodeOf(err).Retryable() && api.CodeOf(err) != api.CodeWorkerNotFound {
 			return lease, err
 		}
-		refusal = err
+		workers, refusal = workers[1:], err
 	}
 	return nil, refusal
 }

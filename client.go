@@ -8,6 +8,7 @@ package tempool
 import (
 	"context"
 	"sync"
+	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -35,8 +36,8 @@ type Client struct {
 
 	mu        sync.Mutex
 	closed    bool
-	balancers map[string]*balance.Balancer // of calls, by pool
-	lines     map[string]*line             // of checkouts, by pool
+	balancers map[string]*balance.Balancer // by pool
+	noGateway map[string]time.Time         // until when checkouts ask none, by pool
 	// renewals stop the background renewal of a lease and wait for its end, by lease ID.
 	renewals map[string]func()
 }

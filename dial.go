@@ -80,7 +80,7 @@ func newClient(temporal client.Client, namespace string, o Options) *Client {
 	return &Client{
 		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(),
 		transport: transport.New(o.GatewayToken, o.GatewayTLS),
-		ctx:       ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, lines: map[string]*line{},
+		ctx:       ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, noGateway: map[string]time.Time{},
 		renewals: map[string]func(){},
 	}
 }

@@ -108,7 +108,7 @@ func retryRound(err error) bool {
 		(api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)
 }
 
-// balancer returns the balancer of the pool's calls.
+// balancer returns the balancer of the pool's calls and checkouts.
 func (p *Pool) balancer() *balance.Balancer {
 	c := p.client
 	if c.fixed != nil {
