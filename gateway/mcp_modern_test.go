@@ -59,6 +59,11 @@ for line in sys.stdin:
     if tool == "update":
         for u in uris: send(method="notifications/resources/updated", params={"uri": u})
     if tool == "none": send(id=id, error={"code": -32602, "message": "no such tool"}); continue
+    if method == "tools/list":
+        note = {"type": "integer", "x-mcp-header": "Note"}
+        send(id=id, result={"resultType": "complete", "tools": [{"name": "note", "inputSchema": {"type": "object",
+            "properties": {"in": {"type": "object", "properties": {"note": note}}}}}]})
+        continue
     if method != "tools/call": send(id=id, error={"code": -32601, "message": "no such method"}); continue
     send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions), "uris": len(uris)})
 `
@@ -101,6 +106,9 @@ func TestWhatTheEndpointOfMCPRefusesToClientsWithoutSessions(t *testing.T) {
 	call, headers := modernBody("tools/call", `,"name":"pid"`), modernHeaders("tools/call", "pid")
 	with := func(name, value string) []string { return append(append([]string{}, headers...), name, value) }
 	without := func(text string) string { return strings.Replace(call, text, `"x":`, 1) }
+	note := modernBody("tools/call", `,"name":"note","arguments":{"in":{"note":7}}`)
+	noted := func(value string) []string { return append(with("Mcp-Name", "note"), "Mcp-Param-Note", value) }
+	empty := strings.Replace(note, `"note":7`, `"note":null`, 1)
 	for name, c := range map[string]struct {
 		method, body string
 		headers      []string
@@ -123,6 +131,14 @@ func TestWhatTheEndpointOfMCPRefusesToClientsWithoutSessions(t *testing.T) {
 		"an old method":    {"POST", modernBody("ping", ""), modernHeaders("ping", ""), 404, "-32601"},
 		"an unknown method": {"POST", modernBody("x/y", ""), modernHeaders("x/y", ""), 404,
 			`"id":1,"error":{"code":-32601`},
+		"an argument":              {"POST", note, noted("7"), 200, "result"},
+		"an argument in base64":    {"POST", note, noted("=?base64?Ny4w?="), 200, "result"},
+		"an argument in no base64": {"POST", note, noted("=?base64?Ny4w"), 400, "-32020"},
+		"another argument":         {"POST", note, noted("8"), 400, "-32020"},
+		"no argument in a header":  {"POST", note, with("Mcp-Name", "note"), 400, "in.note"},
+		"no argument":              {"POST", empty, with("Mcp-Name", "note"), 200, "result"},
+		"an argument in a header":  {"POST", empty, noted("7"), 400, "-32020"},
+		"a name that is not ASCII": {"POST", call, with("Mcp-Name", "pïd"), 400, "-32020"},
 		"an unknown tool": {"POST", modernBody("tools/call", `,"name":"none"`), modernHeaders("tools/call", "none"),
 			400, "-32602"},
 		"a notification": {"POST", strings.Replace(call, `"id":1,`, "", 1), headers, 202, ""},

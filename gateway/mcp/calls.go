@@ -44,11 +44,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
-	f := &flight{session: s, id: m.ID, call: q.Call, out: newStream()}
-	f.call.Method, f.call.Body = m.Method, m.Params
-	if s.call.Key != "" {
-		f.call.Key, f.call.Headers = s.call.Key, s.call.Headers
-	}
+	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), out: newStream()}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	e.begin(f, accepts(r.Header, typeSSE))
 	if !e.run(func() {
@@ -57,6 +53,9 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		e.complete(f)
 		if s.modern {
 			f.out.status = modernStatus(err)
+		}
+		if s.modern && m.Method == "tools/list" && err == nil {
+			e.learnTools(toolsOf{s.pool, s.call.Key}, result)
 		}
 		f.out.finish(response(f.id, result, err))
 	}) {
@@ -74,6 +73,16 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		time.AfterFunc(orphanTime, f.cancel)
 	}
 	return err
+}
+
+// callOf is a call for a client's request to any process of the pool that may serve it.
+func (s *session) callOf(q Request, method string, params json.RawMessage) pool.Request {
+	call := q.Call
+	call.Method, call.Body = method, params
+	if s.call.Key != "" {
+		call.Key, call.Headers = s.call.Key, s.call.Headers
+	}
+	return call
 }
 
 // begin notes a flight, and gives it a progress token of its own if the client wants progress and takes events.

@@ -148,6 +148,9 @@ func (e *Endpoint) passHeard(pool string, m wire.Incoming) bool {
 	e.mu.Lock()
 	l := e.listeners[string(member(member(m.Params, "_meta"), metaSubscription))]
 	e.mu.Unlock()
+	if m.Method == "notifications/tools/list_changed" {
+		e.forgetTools(pool)
+	}
 	if l != nil && l.pool == pool && m.Method != "notifications/subscriptions/acknowledged" {
 		l.hear(l.tagged(m.Method, m.Params))
 	}

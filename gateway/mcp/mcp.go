@@ -69,6 +69,7 @@ type Endpoint struct {
 	processes map[process]*session               // mode session
 	progress  map[int64]*flight                  // by progress token
 	changed   map[change]struct{}                // about to be told to the clients of a pool
+	tools     map[toolsOf]tools                  // of modern processes
 	logged    map[process][]*flight              // those of modern clients that have asked for the process's log
 	listeners map[string]*listener               // by the id of their subscriptions on the pipes
 	conns     map[string]map[*wire.Conn]struct{} // of processes that serve all clients, by pool
@@ -85,7 +86,7 @@ func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
 		counts: map[string]*Counts{}, parked: map[string][]string{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
-		logged: map[process][]*flight{}, listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
+		tools: map[toolsOf]tools{}, logged: map[process][]*flight{}, listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }

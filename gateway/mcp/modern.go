@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
@@ -79,6 +77,11 @@ func (e *Endpoint) serveModern(w http.ResponseWriter, r *http.Request, q Request
 	}
 	s := newSession("", q)
 	s.modern = true
+	if m.Method == "tools/call" {
+		if err = e.checkParams(r.Context(), r.Header, q, s, m, greeting); err != nil {
+			return err
+		}
+	}
 	return e.request(w, r, q, s, m)
 }
 
@@ -130,13 +133,9 @@ func checkModern(h http.Header, m message) *failure {
 		return nil
 	}
 	var name string
-	header := h.Get("Mcp-Name")
-	if coded, found := strings.CutPrefix(header, "=?base64?"); found && strings.HasSuffix(coded, "?=") {
-		text, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(coded, "?="))
-		if err != nil {
-			return bad(codeHeader, "the header Mcp-Name is no base64")
-		}
-		header = string(text)
+	header, valid := decoded(h.Get("Mcp-Name"))
+	if !valid {
+		return bad(codeHeader, "the header Mcp-Name is neither plain ASCII nor base64")
 	}
 	if json.Unmarshal(member(m.Params, source), &name) == nil && (header != name || h.Values("Mcp-Name") == nil) {
 		return bad(codeHeader, "the header Mcp-Name is missing, or does not say what "+source+" does")
