@@ -102,6 +102,7 @@ var conflicts = []conflict{
 		`lease.on_expiry = "replace"`),
 	noEffect("mcp.era", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.max_sessions", "mcp.mode", isMCP, anotherMode),
+	noEffect("mcp.max_sessions_per_principal", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.idle", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.park", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.after_crash", "mcp.mode", func(s *Spec) bool { return s.MCP.Mode == MCPSession }, anotherMode),

@@ -35,6 +35,8 @@ type MCP struct {
 	Era string `json:"era" toml:"era"`
 	// MaxSessions bounds the clients of the pool on one host.
 	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
+	// MaxSessionsPerPrincipal bounds those of one principal among them; 0: like MaxSessions.
+	MaxSessionsPerPrincipal int `json:"max_sessions_per_principal" toml:"max_sessions_per_principal"`
 	// Idle is how long a session without requests and streams keeps its process.
 	Idle Duration `json:"idle" toml:"idle"`
 	// Park is how long a session without a process is remembered in the session store. 0: it ends with Idle, and with its

@@ -182,6 +182,7 @@ var rules = []rule{
 	oneOf("mcp.mode", MCPNone, MCPShared, MCPSession, MCPRequest),
 	oneOf("mcp.era", EraAuto, EraLegacy, EraModern),
 	integerRange("mcp.max_sessions", 1, 1_000_000),
+	integerRange("mcp.max_sessions_per_principal", 0, 1_000_000),
 	positiveDuration("mcp.idle"),
 	optionalDuration("mcp.park"),
 	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),

@@ -18,6 +18,7 @@ type listener struct {
 	number int64           // of its subscription on the pipes
 	id     json.RawMessage // and the client's
 	pool   string
+	client string // its principal
 	params json.RawMessage
 	out    *stream
 	stops  map[*wire.Conn]func() // guarded by the Endpoint's lock
@@ -32,7 +33,7 @@ func (e *Endpoint) listen(w http.ResponseWriter, r *http.Request, q Request, m m
 	if !accepts(r.Header, typeSSE) {
 		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeSSE, nil}
 	}
-	l := &listener{number: e.ids.Add(1), id: m.ID, pool: q.Pool, params: m.Params, out: newStream(),
+	l := &listener{number: e.ids.Add(1), id: m.ID, pool: q.Pool, client: q.Principal, params: m.Params, out: newStream(),
 		stops: map[*wire.Conn]func(){}, pending: map[string]struct{}{}}
 	taken := json.RawMessage("{}") // what is one client's, or one request's, tells others nothing
 	if q.Spec.IsolatedBy() == spec.IsolateNone {
@@ -40,7 +41,7 @@ func (e *Endpoint) listen(w http.ResponseWriter, r *http.Request, q Request, m m
 	}
 	l.out.push(l.tagged("notifications/subscriptions/acknowledged",
 		withMember(json.RawMessage("{}"), "notifications", taken)))
-	if err := e.addListener(l, q.Spec.MCP.MaxSessions); err != nil {
+	if err := e.addListener(l, q.Spec.MCP); err != nil {
 		return err
 	}
 	defer e.removeListener(l)
@@ -66,17 +67,23 @@ func offered(filter, capabilities json.RawMessage) json.RawMessage {
 	return filter
 }
 
-// addListener has the processes of the pool tell the listener, unless the pool has most listeners.
-func (e *Endpoint) addListener(l *listener, most int) error {
+// addListener has the processes of the pool tell the listener, unless the pool or its client has most listeners.
+func (e *Endpoint) addListener(l *listener, limits spec.MCP) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := 0
+	n, own := 0, 0
 	for _, other := range e.listeners {
 		if other.pool == l.pool {
 			n++
 		}
+		if other.pool == l.pool && other.client == l.client {
+			own++
+		}
 	}
-	if n >= most {
+	if most := limits.MaxSessionsPerPrincipal; most > 0 && own >= most {
+		return errTooMany(l.pool, l.client, own, "streams of subscriptions/listen")
+	}
+	if n >= limits.MaxSessions {
 		return api.Errorf(api.CodeUnavailable, "pool %s has %d streams of subscriptions/listen (mcp.max_sessions); end some",
 			l.pool, n).After(tick)
 	}

@@ -65,7 +65,7 @@ type Endpoint struct {
 	sessions  map[string]*session
 	ending    map[string]struct{}                // ids of sessions that have just ended, and may have a record
 	counts    map[string]*Counts                 // by pool
-	parked    map[string][]string                // ids of idle sessions that have a record, by pool
+	parked    map[string][]parked                // idle sessions that have a record, by pool
 	processes map[process]*session               // mode session
 	progress  map[int64]*flight                  // by progress token
 	changed   map[change]struct{}                // about to be told to the clients of a pool
@@ -84,9 +84,10 @@ type process struct {
 // New returns an Endpoint, which must be closed.
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
-		counts: map[string]*Counts{}, parked: map[string][]string{},
+		counts: map[string]*Counts{}, parked: map[string][]parked{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
-		tools: map[toolsOf]tools{}, logged: map[process][]*flight{}, listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
+		tools: map[toolsOf]tools{}, logged: map[process][]*flight{},
+		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }

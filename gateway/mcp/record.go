@@ -89,20 +89,35 @@ func (s *session) isSaved() bool {
 	return !s.savedAt.IsZero()
 }
 
-// park takes an idle session from memory. Its record stays, but no more of them than mcp.max_sessions: the oldest makes
-// way, so that clients which come and go do not fill the store.
+// parked is an idle session of a principal. It is no more once the client has returned.
+type parked struct{ id, principal string }
+
+// park takes an idle session from memory. Its record stays, but no more of them than mcp.max_sessions, and of those of
+// one principal than its limit: the oldest makes way, so that clients which come and go do not fill the store.
 func (e *Endpoint) park(s *session) {
 	e.drop(s, "idle (mcp.idle)")
 	e.mu.Lock()
-	parked, oldest := append(e.parked[s.pool], s.id), ""
-	if len(parked) > s.mcp.MaxSessions {
-		oldest, parked = parked[0], parked[1:]
+	all, own := append(e.parked[s.pool], parked{s.id, s.principal}), 0
+	isOwn := func(p parked) bool { return p.principal == s.principal }
+	for _, p := range all {
+		if isOwn(p) {
+			own++
+		}
 	}
-	e.parked[s.pool] = parked
-	back := e.sessions[oldest] != nil // its client has returned
+	oldest, forgotten := -1, ""
+	if most := s.mcp.MaxSessionsPerPrincipal; most > 0 && own > most {
+		oldest = slices.IndexFunc(all, isOwn)
+	} else if len(all) > s.mcp.MaxSessions {
+		oldest = 0
+	}
+	if oldest >= 0 {
+		forgotten = all[oldest].id
+		all = slices.Delete(all, oldest, oldest+1)
+	}
+	e.parked[s.pool] = all
 	e.mu.Unlock()
-	if oldest != "" && !back {
-		e.run(func() { e.forget(s.pool, oldest) })
+	if forgotten != "" {
+		e.run(func() { e.forget(s.pool, forgotten) })
 	}
 }
 

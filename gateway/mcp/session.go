@@ -102,9 +102,27 @@ func (e *Endpoint) add(s *session) (*session, error) {
 		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
 			"until idle ones end", s.pool, n).After(tick)
 	}
+	if most := s.mcp.MaxSessionsPerPrincipal; most > 0 {
+		n := 0
+		for _, other := range e.sessions {
+			if other.pool == s.pool && other.principal == s.principal {
+				n++
+			}
+		}
+		if n >= most {
+			return nil, errTooMany(s.pool, s.principal, n, "MCP sessions")
+		}
+	}
 	c.Sessions++
 	e.sessions[s.id] = s
+	e.parked[s.pool] = slices.DeleteFunc(e.parked[s.pool], func(p parked) bool { return p.id == s.id })
 	return s, nil
+}
+
+// errTooMany is the answer to a principal that has most of what one may have.
+func errTooMany(pool, principal string, n int, what string) error {
+	return api.Errorf(api.CodeUnavailable, "%s has %d %s of pool %s (mcp.max_sessions_per_principal); end some, or wait "+
+		"until idle ones end", principal, n, what, pool).After(tick)
 }
 
 func (e *Endpoint) countsLocked(pool string) *Counts {

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/gateway/mcp"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/spec"
+)
+
+// asPrincipals opens modernServer as a legacy server for two principals, and returns what sends a message for one.
+func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e *env,
+	post func(token, session, body string) *http.Response, one, two string) {
+	dir := t.TempDir()
+	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+	two = addToken(t, tokens, "two", []string{"*"}, "call")
+	tcp := withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" })
+	e = openModern(t, workers, mode, append([]option{withTokens(tokens), tcp}, options...)...)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return e, func(token, session, body string) *http.Response {
+		t.Helper()
+		request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Mcp-Session-Id", session)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response
+	}, one, two
+}
+
+func legacy(change func(*spec.Spec)) option {
+	return withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command = append(sp.Pool.Command, "legacy")
+		change(sp)
+	})
+}
+
+// A principal has no more sessions than its limit, whatever the other one has, and no more idle ones.
+func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
+	store := embedded.InMemory(sessions.Config{})
+	e, post, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
+		sp.MCP.MaxSessions, sp.MCP.MaxSessionsPerPrincipal, sp.MCP.Idle = 3, 2, spec.Duration(time.Second)
+	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
+	begin := func(token string) *http.Response { return post(token, "", mcpInitialize) }
+	var last string
+	for range 2 {
+		answer := begin(one)
+		require.Equal(t, 200, answer.StatusCode)
+		last = answer.Header.Get("Mcp-Session-Id")
+	}
+	refused := begin(one)
+	require.Equal(t, 503, refused.StatusCode, "mcp.max_sessions_per_principal")
+	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	require.Equal(t, 200, begin(two).StatusCode)
+	require.Equal(t, 503, begin(two).StatusCode, "mcp.max_sessions")
+
+	idle := func() {
+		require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Sessions == 0 }, timeout, poll)
+	}
+	idle()
+	for range 2 { // one that returns is no further idle one
+		require.Equal(t, 200, post(one, last, mcpTool("pid", "{}")).StatusCode)
+		idle()
+	}
+	for range 2 {
+		require.Equal(t, 200, begin(one).StatusCode)
+	}
+	idle()
+	require.Eventually(t, func() bool {
+		n, err := store.Count(t.Context())
+		return err == nil && n == 3
+	}, timeout, poll, "two of the first principal, and that of the second")
+	require.Equal(t, 404, post(one, last, mcpTool("pid", "{}")).StatusCode)
+	require.Equal(t, mcp.Counts{}, e.gateway.Snapshot().MCP["p"])
+}
