@@ -36,9 +36,9 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartb
 	return v, at, nil
 }
 
-// reports are what the hosts of a pool's workers last reported of their processes, by worker, and of its calls. A host
-// that cannot be described reports nothing.
-func (c *Client) reports(ctx context.Context, s api.PoolStatus) (map[string]api.ProcessReport, *api.Rates) {
+// reports are what the hosts of a pool's workers last reported, and of their processes by worker. A host that cannot be
+// described reports nothing.
+func (c *Client) reports(ctx context.Context, s api.PoolStatus) (map[string]api.ProcessReport, []api.HostHeartbeat) {
 	var hosts []string
 	for _, w := range s.Workers {
 		if w.Host != "" && !slices.Contains(hosts, w.Host) {
@@ -55,7 +55,15 @@ func (c *Client) reports(ctx context.Context, s api.PoolStatus) (map[string]api.
 			reports[v.Worker] = v
 		}
 	}
-	return reports, lastMinute(s.Pool, heartbeats)
+	return reports, heartbeats
+}
+
+// addHosts adds to the view of a pool what its hosts report of its clients.
+func addHosts(view *api.PoolWorkers, hosts []api.HostHeartbeat) {
+	view.LastMinute = lastMinute(view.Pool, hosts)
+	for _, host := range hosts {
+		view.MCPSessions += host.MCPSessions[view.Pool]
+	}
 }
 
 // lastMinute adds up what hosts report of the calls of a pool; nil if none does.

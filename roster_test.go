@@ -60,4 +60,8 @@ func TestTheLastMinuteOfAPoolIsThatOfAllHosts(t *testing.T) {
 	require.Equal(t, map[string]float64{"worker_error": 0.1}, rates.ErrorsPerSecond)
 	require.InEpsilon(t, 1.28, rates.ServingMS.P99, 0.01)
 	require.Nil(t, lastMinute("q", hosts))
+	hosts[0].MCPSessions, hosts[1].MCPSessions = map[string]int{"p": 2}, map[string]int{"p": 3, "q": 1}
+	view := api.PoolWorkers{Pool: "p"}
+	addHosts(&view, hosts)
+	require.Equal(t, []any{5, *rates}, []any{view.MCPSessions, *view.LastMinute})
 }

@@ -40,9 +40,9 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	reports, rates := p.client.reports(ctx, status)
+	reports, hosts := p.client.reports(ctx, status)
 	view := RosterOf(status, reports)
-	view.LastMinute = rates
+	addHosts(&view, hosts)
 	return view, nil
 }
 
@@ -111,8 +111,8 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 		return api.PoolWorkers{}, err
 	}
 	view := poolView(status)
-	var reports map[string]api.ProcessReport
-	reports, view.LastMinute = p.client.reports(ctx, status)
+	reports, hosts := p.client.reports(ctx, status)
+	addHosts(&view, hosts)
 	sleep.Each(len(status.Workers), concurrentQueries, func(i int) { // a failure is in its worker's Error
 		entry := status.Workers[i]
 		view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])
@@ -171,7 +171,7 @@ func addReport(w *api.Worker, v api.ProcessReport) {
 	if v.Incarnation != w.Incarnation {
 		return
 	}
-	w.InFlight, w.Process, w.Key = v.InFlight, v.Number, v.Key
+	w.InFlight, w.Process, w.Key, w.MCPClient = v.InFlight, v.Number, v.Key, v.MCPClient
 	if v.Sample == nil {
 		return
 	}

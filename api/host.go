@@ -105,6 +105,8 @@ type HostHeartbeat struct {
 	// Figures are those of the last minute at its gateway, by pool. Pools without any are left out, and of a great many
 	// pools those with the fewest calls.
 	Figures map[string]Figures `json:"figures,omitempty"`
+	// MCPSessions counts, by pool, the sessions of MCP clients at its gateway. Pools without any are left out.
+	MCPSessions map[string]int `json:"mcp_sessions,omitempty"`
 	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
 }
@@ -178,6 +180,8 @@ type ProcessReport struct {
 	Number int64 `json:"number,omitempty"`
 	// Key is the key that it serves (isolation.by = "key"); nil for none.
 	Key *KeyUse `json:"key,omitempty"`
+	// MCPClient is the MCP client that it serves alone (mcp.mode = "session"); nil for none.
+	MCPClient *MCPClient `json:"mcp_client,omitempty"`
 	// UptimeMS is the time since it became ready.
 	UptimeMS int64 `json:"uptime_ms,omitempty"`
 	// Lease is the lease on it as far as the gateway knows.
@@ -194,6 +198,12 @@ type KeyUse struct {
 	// Key is the begin of the key's hash.
 	Key   string    `json:"key"`
 	Since time.Time `json:"since"`
+}
+
+// MCPClient says whose a session of an MCP client is.
+type MCPClient struct {
+	Principal string    `json:"principal"`
+	Since     time.Time `json:"since"` // the session's begin
 }
 
 // ReleaseResult says which process ends for tempool workers release, after its calls.

@@ -22,8 +22,10 @@ type PoolWorkers struct {
 	Scale *ScaleStatus `json:"scale,omitempty"`
 	// LastMinute is about the calls of the last minute at the hosts of the workers; nil if there were none, or if no host
 	// reports them.
-	LastMinute *Rates   `json:"last_minute,omitempty"`
-	Workers    []Worker `json:"workers"`
+	LastMinute *Rates `json:"last_minute,omitempty"`
+	// MCPSessions counts the sessions of MCP clients at the gateways of these hosts.
+	MCPSessions int      `json:"mcp_sessions,omitempty"`
+	Workers     []Worker `json:"workers"`
 }
 
 // CountReady sets Ready to the number of workers in service.

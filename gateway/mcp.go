@@ -83,6 +83,22 @@ func (g *Gateway) mcpPeer(ctx context.Context, pool, host string) (api.Peer, boo
 	return api.Peer{}, false
 }
 
+// MCPSessions counts, by pool, the sessions of MCP clients. Pools without any are left out.
+func (g *Gateway) MCPSessions() map[string]int {
+	sessions := map[string]int{}
+	for pool, c := range g.mcp.Counts() {
+		if c.Sessions > 0 {
+			sessions[pool] = c.Sessions
+		}
+	}
+	return sessions
+}
+
+// MCPClient is the MCP client that has a process to itself; nil for none.
+func (g *Gateway) MCPClient(worker string, incarnation int64) *api.MCPClient {
+	return g.mcp.ClientOf(worker, incarnation)
+}
+
 // silenceTimeout is how long a client may acknowledge nothing of what was sent; with the default of mcp.keep_alive, one
 // that has vanished is noticed within 45 s.
 const silenceTimeout = 25 * time.Second

@@ -33,6 +33,7 @@ for line in sys.stdin:
             "resources": {"subscribe": True}},
             "serverInfo": {"name": "both", "version": "1"}})
         continue
+    if method == "ping" and len(sys.argv) > 1: send(id=id, result={}); continue
     if method == "server/discover":
         if len(sys.argv) > 1: send(id=id, error={"code": -32601, "message": "not here"}); continue
         send(id=id, result={"resultType": "complete", "supportedVersions": ["2026-07-28", "2025-11-25"],

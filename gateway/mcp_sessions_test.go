@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/mcp"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
@@ -35,6 +36,33 @@ func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e 
 		require.NoError(t, response.Body.Close())
 		return response
 	}, one, two
+}
+
+// A process that an MCP client has to itself says whose it is and since when, also after an idle time.
+func TestWhichClientOfMCPHasAProcess(t *testing.T) {
+	e, post, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(sp *spec.Spec) {
+		sp.MCP.Idle = spec.Duration(300 * time.Millisecond)
+	}))
+	client := func() (found *api.MCPClient) {
+		for slot := range 2 {
+			if c := e.gateway.MCPClient(api.WorkerName("p", slot), 1); c != nil {
+				require.Nil(t, found)
+				found = c
+			}
+		}
+		return found
+	}
+	require.Nil(t, client())
+	before := time.Now()
+	session := post(one, "", mcpInitialize).Header.Get("Mcp-Session-Id")
+	first := client()
+	require.Equal(t, "token test", first.Principal)
+	require.WithinRange(t, first.Since, before, time.Now())
+	require.Equal(t, map[string]int{"p": 1}, e.gateway.MCPSessions())
+	require.Eventually(t, func() bool { return len(e.gateway.MCPSessions()) == 0 }, timeout, poll)
+	require.Nil(t, client())
+	require.Equal(t, 200, post(one, session, mcpTool("pid", "{}")).StatusCode)
+	require.Equal(t, first, client())
 }
 
 func legacy(change func(*spec.Spec)) option {

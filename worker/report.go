@@ -42,6 +42,10 @@ func (a *Agent) newReport() *api.AgentReport {
 func (a *Agent) heartbeat() api.HostHeartbeat {
 	heartbeat := a.host.Heartbeat()
 	heartbeat.Waiting, heartbeat.Figures = a.gateway.Waiting(), a.gateway.LastMinute(maxFigures)
+	heartbeat.MCPSessions = a.gateway.MCPSessions()
+	for i, p := range heartbeat.Processes {
+		heartbeat.Processes[i].MCPClient = a.gateway.MCPClient(p.Worker, p.Incarnation)
+	}
 	if r := a.report.Load(); r != nil {
 		report := *r
 		report.Clock, report.Epoch, report.Draining = time.Now().UTC(), a.membership.epoch(), a.slots.isDraining()

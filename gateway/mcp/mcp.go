@@ -139,6 +139,17 @@ func (e *Endpoint) Counts() map[string]Counts {
 	return counts
 }
 
+// ClientOf is the client whose session has the process; nil for none.
+func (e *Endpoint) ClientOf(worker string, incarnation int64) *api.MCPClient {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.processes[process{worker, incarnation}]
+	if s == nil {
+		return nil
+	}
+	return &api.MCPClient{Principal: s.principal, Since: s.begun}
+}
+
 // run runs f on a goroutine that Close waits for. It reports false once the Endpoint is closed.
 func (e *Endpoint) run(f func()) bool {
 	e.mu.Lock()

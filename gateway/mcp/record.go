@@ -33,6 +33,7 @@ type record struct {
 	Pool        string            `json:"pool"`
 	Principal   string            `json:"principal"`
 	Host        string            `json:"host"` // whose gateway serves it
+	Begun       time.Time         `json:"begun"`
 	Params      json.RawMessage   `json:"params,omitempty"`
 	Initialized bool              `json:"initialized,omitempty"`
 	Level       json.RawMessage   `json:"level,omitempty"`
@@ -49,8 +50,9 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 	defer s.saving.Unlock()
 	s.mu.Lock()
 	ended := s.ended
-	text, err := json.Marshal(record{Pool: s.pool, Principal: s.principal, Host: e.config.HostID, Params: s.params,
-		Initialized: s.initialized, Level: s.level, Subscribed: slices.Collect(maps.Values(s.subscribed)), Lease: s.lease})
+	text, err := json.Marshal(record{Pool: s.pool, Principal: s.principal, Host: e.config.HostID, Begun: s.begun,
+		Params: s.params, Initialized: s.initialized, Level: s.level, Lease: s.lease,
+		Subscribed: slices.Collect(maps.Values(s.subscribed))})
 	s.savedAt = time.Now()
 	s.mu.Unlock()
 	if ended {
@@ -172,6 +174,9 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	s := newSession("", q)
 	s.id, s.params, s.initialized, s.level, s.savedAt = id, kept.Params, kept.Initialized, kept.Level, time.Now()
+	if !kept.Begun.IsZero() {
+		s.begun = kept.Begun
+	}
 	for _, params := range kept.Subscribed {
 		s.subscribed[string(member(params, "uri"))] = params
 	}

@@ -33,6 +33,7 @@ const (
 // session is a client, from initialize to its end.
 type session struct {
 	id, pool, principal string
+	begun               time.Time
 	mcp                 spec.MCP
 	wait                time.Duration   // for a process
 	params              json.RawMessage // of initialize
@@ -79,7 +80,7 @@ func newSession(host string, q Request) *session {
 	if host != "" {
 		id = host + "." + rand.Text()
 	}
-	return &session{id: id, pool: q.Pool, principal: q.Principal, mcp: q.Spec.MCP, call: call,
+	return &session{id: id, pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
 }

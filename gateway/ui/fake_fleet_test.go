@@ -64,19 +64,21 @@ func newFakeFleet() *fakeFleet {
 		Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
 	f.hosts = []tempool.Host{
 		{ID: "web-1", HeardAt: time.Now(), Heartbeat: api.HostHeartbeat{
-			Waiting: map[string]int{"py": 14},
+			Waiting: map[string]int{"py": 14}, MCPSessions: map[string]int{"py": 5},
 			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", Draining: true,
 				DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
 			Processes: []api.ProcessReport{{
 				Process:  api.Process{Worker: "py/0", Incarnation: 1},
 				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at, Network: &api.NetworkBytes{ReceivedBytes: 3 << 20}},
-				Lease:  &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
-				Number: 12, Key: &api.KeyUse{Key: "0a1b2c3d", Since: at},
+				Lease:     &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+				MCPClient: &api.MCPClient{Principal: "token <ci>", Since: at},
+				Number:    12, Key: &api.KeyUse{Key: "0a1b2c3d", Since: at},
 				Assessment: &api.Assessment{Grade: "good", Score: 80, Watch: "Watch closely: memory grows <i>.",
 					FailsInMS: 7_322_000},
 			}},
 		}},
-		{ID: "web-2", Heartbeat: api.HostHeartbeat{Waiting: map[string]int{"py": 3, "js": 4}}},
+		{ID: "web-2", Heartbeat: api.HostHeartbeat{Waiting: map[string]int{"py": 3, "js": 4},
+			MCPSessions: map[string]int{"py": 2}}},
 	}
 	f.history = []lifecycle.Transition{
 		{From: lifecycle.Created, To: lifecycle.Starting, Event: "start", Timestamp: at, Incarnation: 4},

@@ -34,6 +34,8 @@ type poolView struct {
 	Actions  []actionLink
 	Temporal string
 	Sessions bool // the visitor may see them
+	// MCPSessions counts the sessions of MCP clients.
+	MCPSessions int
 	// SamplesMissing and QueueMissing are why plots are missing; "" if none is.
 	SamplesMissing, QueueMissing string
 	// Hour is about its calls; nil if no gateway knows them.
@@ -62,6 +64,7 @@ type workerRow struct {
 	Holder   string
 	Process  int64       // its number within the incarnation
 	Key      *api.KeyUse // that its process serves; nil for none
+	Client   *api.MCPClient
 	Reason   string
 	Watch    string        // why to watch it closely
 	FailsIn  time.Duration // to a limit; 0 if no failure is in sight
@@ -90,6 +93,9 @@ func (v *visit) poolPage() error {
 	}
 	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, workers, processes,
 		v.r, time.Now())
+	for _, host := range hosts.value {
+		view.MCPSessions += host.Heartbeat.MCPSessions[name]
+	}
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
@@ -160,6 +166,9 @@ func (p poolView) shows(w workerRow) bool {
 	if w.Key != nil {
 		text += " " + w.Key.Key
 	}
+	if w.Client != nil {
+		text += " " + w.Client.Principal
+	}
 	text = strings.ToLower(text)
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
@@ -168,7 +177,7 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, stat
 	now time.Time) workerRow {
 	row := workerRow{
 		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed,
-		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key,
+		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key, Client: w.MCPClient,
 		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
 		Since: w.Since,
 		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),

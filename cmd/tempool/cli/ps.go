@@ -27,7 +27,7 @@ half a second, what it last reported to its pool. Requests and memory are those 
 reported them seconds ago.
 
 HOLDER is who has leased the worker, and with isolation.by = "key" the begin of the hash of the key that its process
-serves, and for how long. INCARNATION 7.12 is the twelfth process of incarnation 7.
+serves, and for how long; for an MCP client with a process of its own it begins with the client. INCARNATION 7.12 is the twelfth process of incarnation 7.
 
 The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways, and the calls
 and errors a second in the last minute; for one pool also how long 95 of 100 calls took, and waited.
@@ -77,7 +77,15 @@ func (a *app) writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	if ended := endedTitle(views); ended != "" {
 		title = ended
 	}
-	for _, summary := range []string{controlPlaneSummary(views), ratesSummary(views)} {
+	sessions := 0
+	for _, view := range views {
+		sessions += view.MCPSessions
+	}
+	mcp := ""
+	if sessions > 0 {
+		mcp = plural(sessions, "MCP session")
+	}
+	for _, summary := range []string{controlPlaneSummary(views), mcp, ratesSummary(views)} {
 		if summary != "" {
 			title += ", " + summary
 		}
@@ -128,6 +136,9 @@ func incarnation(w api.Worker) string {
 // holders is who has a worker leased, and whose its process is; "" for nobody's.
 func holders(w api.Worker, now time.Time) string {
 	var all []string
+	if c := w.MCPClient; c != nil {
+		all = append(all, fmt.Sprintf("MCP %s for %s", oneLine(c.Principal, 24), formatDuration(now.Sub(c.Since))))
+	}
 	if w.Lease != nil {
 		all = append(all, w.Lease.Holder)
 	}

@@ -101,6 +101,17 @@ func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {
 	require.Regexp(t, `python/2 +ready `, r.out)
 }
 
+func TestPsShowsTheClientsOfMCP(t *testing.T) {
+	view := exampleView()
+	view.MCPSessions = 2
+	view.Workers[0].Lease.Holder = "mcp:h1.2345"
+	view.Workers[0].MCPClient = &api.MCPClient{Principal: "certificate of-somebody-whose-name-is-long",
+		Since: noon.Add(-5 * time.Minute)}
+	out := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python").out
+	require.Contains(t, out, "Workers (2/4 ready), 2 MCP sessions\n")
+	require.Regexp(t, `python/0 +busy .* MCP certificate [a-z-]+… for 5m0s, mcp:h1\.2345`, out)
+}
+
 func TestStatsShowResourceUsage(t *testing.T) {
 	r := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	require.Equal(t, lines(
