@@ -19,7 +19,8 @@ import (
 )
 
 // modernServer is an MCP server of 2026-07-28, with any argument a legacy one. Its tools tell its PID, wait until they
-// are cancelled, make progress with a log, fail, and change the list of tools. Without _meta the modern one exits.
+// are cancelled or freed, make progress with a log, fail, and change the list of tools. Without _meta the modern one
+// exits.
 const modernServer = `
 import json, os, sys
 subscriptions, held, uris = [], [], []
@@ -50,6 +51,10 @@ for line in sys.stdin:
     if id is None or method == "subscriptions/listen": continue
     tool = p.get("name")
     if tool == "hold": held.append(id); continue
+    if tool == "free":
+        for h in held: send(id=h, result={"freed": h})
+        held = []
+    if tool == "announce": send(method="notifications/tools/list_changed")
     if tool == "steps":
         send(method="notifications/message", params={"level": "info", "data": "a line"})
         token = p["_meta"]["progressToken"]
@@ -71,7 +76,11 @@ for line in sys.stdin:
 
 func openModern(t *testing.T, workers int, mode string, options ...option) *env {
 	t.Parallel()
-	server := withSpec(func(sp *spec.Spec) {
+	return open(t, workers, append([]option{withModern(t, mode)}, options...)...)
+}
+
+func withModern(t *testing.T, mode string) option {
+	return withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command, sp.Pool.Protocol = []string{"python3", "-c", modernServer}, spec.ProtocolJSONRPC
 		sp.MCP.Mode, sp.Pool.MaxInflight = mode, 16
 		if mode == spec.MCPRequest {
@@ -79,7 +88,6 @@ func openModern(t *testing.T, workers int, mode string, options ...option) *env 
 		}
 		require.NoError(t, sp.Validate())
 	})
-	return open(t, workers, append([]option{server}, options...)...)
 }
 
 // modernBody is a request of a client without a session, with the id 1.

@@ -44,8 +44,11 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
-	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), out: newStream()}
+	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), out: s.stream(m.ID)}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
+	if !s.modern {
+		f.out.cancel, f.out.prime = f.cancel, r.Header.Get(headerVersion) >= resumableVersion
+	}
 	e.begin(f, accepts(r.Header, typeSSE))
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()
@@ -62,15 +65,10 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		e.complete(f)
 		return pool.ErrClosing
 	}
-	err := e.reply(w, r, q, f.out)
-	s.shut(f.out)
-	if r.Context().Err() == nil {
-		return err
-	}
-	if s.modern {
+	connection, err := e.reply(w, r, q, f.out)
+	s.left(f.out, connection)
+	if s.modern && r.Context().Err() != nil {
 		f.cancel()
-	} else {
-		time.AfterFunc(orphanTime, f.cancel)
 	}
 	return err
 }
@@ -103,6 +101,9 @@ func (e *Endpoint) begin(f *flight, events bool) {
 	}
 	s.mu.Lock()
 	s.flights[string(f.id)] = append(s.flights[string(f.id)], f)
+	if events && f.out.kept != nil {
+		s.streams[f.out.number] = f.out
+	}
 	s.mu.Unlock()
 	if events && s.lone() {
 		s.open(f.out, false)

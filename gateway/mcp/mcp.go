@@ -258,26 +258,27 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, q Request) error
 	return nil
 }
 
-// get streams what the server sends that belongs to no request.
+// get streams what the server sends that belongs to no request, or resumes a stream.
 func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error {
 	if !accepts(r.Header, typeSSE) {
 		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeSSE, nil}
-	}
-	if r.Header.Get("Last-Event-ID") != "" {
-		return &failure{http.StatusBadRequest, codeRequest, "streams of this gateway cannot be resumed", nil}
 	}
 	s, err := e.sessionOf(r, q)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
-	out := newStream()
-	s.open(out, true)
-	defer s.shut(out)
+	var out *stream
+	if last := r.Header.Get("Last-Event-ID"); last == "" {
+		out = s.stream(nil)
+		s.open(out, true)
+	} else if out, err = s.resume(last); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(e.config.Life, cancel)()
-	out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+	s.left(out, out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold))
 	return nil
 }
 
@@ -353,11 +354,13 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 	}
 	out := newStream()
 	out.finish(response(m.ID, result, err))
-	return e.reply(w, r, q, out)
+	_, err = e.reply(w, r, q, out)
+	return err
 }
 
-// reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events.
-func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out *stream) error {
+// reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events. It returns the
+// number of the stream's connection.
+func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out *stream) (int64, error) {
 	mayStream, ctx := accepts(r.Header, typeSSE), r.Context()
 	late := time.NewTimer(q.Spec.MCP.SSEAfter.D())
 	defer late.Stop()
@@ -365,24 +368,23 @@ func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out 
 		unsent, closed := out.state()
 		switch {
 		case stream, unsent > 0 && mayStream && !closed, unsent > 1:
-			out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
-			return nil
+			return out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold), nil
 		case closed && unsent == 0:
-			return errEnded
+			return 0, errEnded
 		case closed:
-			messages, _ := out.take()
-			if err := q.Hold(int64(len(messages[0]))); err != nil {
-				return err
+			events, _ := out.take(0)
+			if err := q.Hold(int64(len(events[0].message))); err != nil {
+				return 0, err
 			}
-			writeJSON(w, cmp.Or(out.status, http.StatusOK), messages[0])
-			return nil
+			writeJSON(w, cmp.Or(out.status, http.StatusOK), events[0].message)
+			return 0, nil
 		}
 		select {
 		case <-out.wake:
 		case <-late.C:
 			stream = mayStream
 		case <-ctx.Done():
-			return nil
+			return 0, nil
 		}
 	}
 }

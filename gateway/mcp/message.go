@@ -32,6 +32,9 @@ const (
 // versions are the revisions of MCP with initialize that clients may speak, in rising order.
 var versions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 
+// resumableVersion is the first revision whose clients take an event without data.
+const resumableVersion = "2025-11-25"
+
 // message is a message of JSON-RPC. Params, results and errors stay bytes.
 type message struct {
 	ID     json.RawMessage // nil for a notification

@@ -173,7 +173,8 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		return nil, errUnknown
 	}
 	s := newSession("", q)
-	s.id, s.params, s.initialized, s.level, s.savedAt = id, kept.Params, kept.Initialized, kept.Level, time.Now()
+	s.name(id)
+	s.params, s.initialized, s.level, s.savedAt = kept.Params, kept.Initialized, kept.Level, time.Now()
 	if !kept.Begun.IsZero() {
 		s.begun = kept.Begun
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -42,6 +44,10 @@ type session struct {
 	acquiring           chan struct{}   // has a token while a process is being acquired
 	saving              sync.Mutex      // held while its record is written
 
+	tag     string       // of the ids of events; see ownerDigits
+	numbers atomic.Int64 // of streams
+	kept    kept
+
 	mu      sync.Mutex
 	uses    int // requests and streams
 	used    time.Time
@@ -50,6 +56,7 @@ type session struct {
 	flights map[string][]*flight // requests in progress, by the client's id
 	posts   []*stream            // of requests that take events, oldest first
 	get     *stream
+	streams map[int64]*stream // of requests that can be resumed, by number
 	waiting []undelivered
 	asked   map[int64]wire.Incoming // the server's requests
 
@@ -76,13 +83,13 @@ func newSession(host string, q Request) *session {
 	if q.Spec.IsolatedBy() == spec.IsolateKey {
 		call.Key, call.Headers = strings.Replace(q.Principal, " ", "-", 1), q.Call.Headers // token ci: token-ci
 	}
-	id := "" // of a client that names no session
-	if host != "" {
-		id = host + "." + rand.Text()
-	}
-	return &session{id: id, pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
+	s := &session{pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
+	if host != "" { // else it is that of one request, or its id is known
+		s.name(host + "." + rand.Text())
+	}
+	return s
 }
 
 // lone reports whether the session has a process of its own.
@@ -287,7 +294,9 @@ func (e *Endpoint) check(s *session, now time.Time) {
 		}
 		return late
 	})
+	maps.DeleteFunc(s.streams, func(_ int64, o *stream) bool { return o.over() })
 	s.mu.Unlock()
+	s.kept.expire(now)
 	for _, m := range unheard {
 		refuse(m, "the client has no open stream")
 	}
@@ -318,7 +327,7 @@ func (s *session) open(out *stream, get bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !get {
-		s.posts = append(s.posts, out)
+		s.posts = append(slices.DeleteFunc(s.posts, func(o *stream) bool { return o == out }), out)
 	} else {
 		if s.get != nil {
 			s.get.finish(nil)
@@ -329,17 +338,6 @@ func (s *session) open(out *stream, get bool) {
 		out.finish(nil)
 	}
 	s.waiting = slices.DeleteFunc(s.waiting, func(u undelivered) bool { return out.push(u.message) })
-}
-
-// shut removes a stream.
-func (s *session) shut(out *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.posts = slices.DeleteFunc(s.posts, func(o *stream) bool { return o == out })
-	if s.get == out {
-		s.get = nil
-	}
-	out.finish(nil)
 }
 
 // deliver sends a message to the client, on the stream of a GET first or on that of its oldest request first. It waits

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -18,13 +19,25 @@ const maxUnsent = 1 << 20
 
 // stream are the messages for one request of a client, in order: the answer to a POST is the last one.
 type stream struct {
-	wake chan struct{} // has a token when there is something new
+	wake   chan struct{} // has a token when there is something new
+	isGet  bool
+	prime  bool   // the client takes an event without data first, so that it can resume before there is one with data
+	cancel func() // of its request, if the client may come back for the answer
 
-	mu     sync.Mutex
-	unsent [][]byte
-	bytes  int
-	closed bool
-	status int // of the answer that finishes it, if nothing was sent before; 0 for 200
+	// Of a stream that can be resumed.
+	kept        *kept // nil for any other one
+	number      int64
+	tag, suffix string // of the ids of its events
+
+	mu         sync.Mutex
+	unsent     []event
+	bytes      int
+	closed     bool
+	status     int         // of the answer that finishes it, if nothing was sent before; 0 for 200
+	sent       int64       // the number of the newest event that was sent, or kept
+	connection int64       // the number of the newest one, 0 before the first
+	away       bool        // there is none, and what comes is kept
+	orphan     *time.Timer // calls cancel
 }
 
 func newStream() *stream { return &stream{wake: make(chan struct{}, 1)} }
@@ -36,7 +49,7 @@ func (o *stream) push(message []byte) bool {
 	if o.closed || o.bytes > 0 && o.bytes+len(message) > maxUnsent {
 		return false
 	}
-	o.addLocked(message)
+	o.addLocked(event{message: message})
 	return true
 }
 
@@ -45,14 +58,18 @@ func (o *stream) finish(last []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
-		o.addLocked(last)
+		o.addLocked(event{message: last, last: true})
 		o.closed = true
 	}
 }
 
-func (o *stream) addLocked(message []byte) {
-	if message != nil {
-		o.unsent, o.bytes = append(o.unsent, message), o.bytes+len(message)
+func (o *stream) addLocked(e event) {
+	switch {
+	case e.message == nil:
+	case o.away:
+		o.numberLocked(&e)
+	default:
+		o.unsent, o.bytes = append(o.unsent, e), o.bytes+len(e.message)
 	}
 	sleep.Wake(o.wake)
 }
@@ -64,15 +81,32 @@ func (o *stream) state() (unsent int, closed bool) {
 	return len(o.unsent), o.closed
 }
 
-func (o *stream) take() (messages [][]byte, closed bool) {
+// take returns what waits for a connection, which is then sent; nothing if another one has taken its place. The
+// connection 0 is that of an answer without events.
+func (o *stream) take(connection int64) (events []event, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	messages, o.unsent, o.bytes = o.unsent, nil, 0
-	return messages, o.closed
+	if o.connection != connection {
+		sleep.Wake(o.wake) // the token was the other one's
+		return nil, true
+	}
+	events, o.unsent, o.bytes = o.unsent, nil, 0
+	for i := range events {
+		if o.kept != nil && connection > 0 {
+			o.numberLocked(&events[i])
+		}
+	}
+	return events, o.closed
 }
 
-// send writes the stream as events until it ends, the client leaves or ctx ends. hold counts what is being written.
-func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration, hold func(int64) error) {
+// send writes the stream as events until it ends, the client leaves or ctx ends, and returns the number of its
+// connection. hold counts what is being written.
+func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration,
+	hold func(int64) error) (connection int64) {
+	o.mu.Lock()
+	o.connection++
+	connection = o.connection
+	o.mu.Unlock()
 	header, out := w.Header(), http.NewResponseController(w)
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache, no-transform")
@@ -80,27 +114,34 @@ func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 	w.WriteHeader(http.StatusOK)
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
+	if o.prime && o.kept != nil && connection == 1 {
+		_, _ = io.WriteString(w, "id: "+o.eventID(0)+"\ndata: \n\n") // Flush reports a failure
+	}
 	for {
-		messages, closed := o.take()
-		for _, message := range messages {
-			if hold(int64(len(message))) != nil {
-				return
+		events, closed := o.take(connection)
+		for _, e := range events {
+			if hold(int64(len(e.message))) != nil {
+				return connection
 			}
-			for _, part := range [][]byte{[]byte("event: message\ndata: "), message, []byte("\n\n")} {
+			begin := "event: message\ndata: "
+			if o.kept != nil {
+				begin = "id: " + o.eventID(e.number) + "\n" + begin
+			}
+			for _, part := range [][]byte{[]byte(begin), e.message, []byte("\n\n")} {
 				if _, err := w.Write(part); err != nil {
-					return
+					return connection
 				}
 			}
 		}
 		if out.Flush() != nil || closed {
-			return
+			return connection
 		}
 		select {
 		case <-o.wake:
 		case <-quiet.C:
 			_, _ = w.Write([]byte(": keep-alive\n\n")) // Flush reports a failure
 		case <-ctx.Done():
-			return
+			return connection
 		}
 	}
 }

@@ -1,0 +1,72 @@
+package mcp
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// A session keeps 1 MiB of its streams for 5 minutes, and one larger message.
+func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
+	s := newSession("here", Request{Spec: spec.Default()})
+	out := s.stream([]byte("1"))
+	s.streams[out.number] = out
+	out.connection = 1
+	s.left(out, 1)
+	resumes := func(after int64) bool {
+		_, err := s.resume(out.eventID(after))
+		s.left(out, out.connected())
+		return err == nil
+	}
+	for range 3 {
+		require.True(t, out.push(make([]byte, maxKept/2-1)))
+	}
+	require.Len(t, s.kept.events, 2)
+	require.False(t, resumes(0), "the first one is forgotten")
+	require.True(t, resumes(1))
+	require.True(t, resumes(3))
+	require.False(t, resumes(4), "no such event")
+	out.finish(bytes.Repeat([]byte("x"), 2*maxKept))
+	require.Len(t, s.kept.events, 1)
+	require.True(t, resumes(3))
+	s.kept.expire(time.Now().Add(keptFor - time.Minute))
+	require.True(t, resumes(3))
+	s.kept.expire(time.Now().Add(keptFor + time.Minute))
+	require.Zero(t, s.kept.bytes)
+	require.False(t, resumes(3))
+
+	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1))
+	require.Less(t, len(long.eventID(1)), 2*maxNamed)
+	for _, id := range []string{"", "1", "a.b.c", s.tag, s.tag + ".1", s.tag + ".0.0", s.tag + ".1.-1", s.tag + ".1.1.%",
+		s.tag + ".1.1.1.1", "x" + s.tag[1:] + ".1.1", s.tag[:ownerDigits] + "........" + ".1.1."} {
+		_, err := s.resume(id)
+		require.Equal(t, errUnknownEvent, err, id)
+	}
+}
+
+// No id of an event resumes what it does not name.
+func FuzzResume(f *testing.F) {
+	for _, seed := range []string{"1.0.MQ", "1.1.MQ", "1.0", "9.0.", "-1.0", "1.9223372036854775807.MQ", "...."} {
+		f.Add(seed, true)
+		f.Add(seed, false)
+	}
+	f.Fuzz(func(t *testing.T, id string, here bool) {
+		s := newSession("here", Request{Spec: spec.Default()})
+		out := s.stream([]byte("1"))
+		s.streams[out.number] = out
+		tag := s.tag
+		if !here {
+			tag = tag[:ownerDigits] + "AAAAAAAA"
+		}
+		got, err := s.resume(tag + "." + id)
+		if err != nil {
+			require.Equal(t, errUnknownEvent, err)
+		} else if here && !got.isGet {
+			require.Equal(t, out, got)
+		}
+	})
+}
