@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/mcp"
+	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/sessions"
 )
@@ -54,18 +55,50 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	limitSilence(connection.Conn)
-	request.Here = callerOf(r) != nil
-	err = g.mcp.Serve(w, r, request)
-	other, isOther := errors.AsType[api.OtherHostError](err)
-	to := append([]api.Peer{{Host: other.Host, Endpoint: other.Endpoint}}, other.Gateways...)
-	to = slices.DeleteFunc(to, func(p api.Peer) bool { return p.Endpoint == "" })
-	if isOther && len(to) > 0 && !request.Here {
-		if err = g.forward(w, r, to[0]); errors.Is(err, pool.ErrNotTaken) {
-			request.Here = true
-			err = g.mcp.Serve(w, r, request)
+	request.Forward = g.forwardMCP(w, r, request.Body)
+	if caller := callerOf(r); caller != nil {
+		request.Here = true
+		if caller.Gated {
+			guest := caller.Guest()
+			request.Guest = &guest
 		}
 	}
+	for {
+		err = g.mcp.Serve(w, r, request)
+		other, isOther := errors.AsType[api.OtherHostError](err)
+		to := append([]api.Peer{{Host: other.Host, Endpoint: other.Endpoint}}, other.Gateways...)
+		to = slices.DeleteFunc(to, func(p api.Peer) bool { return p.Endpoint == "" || p.Host == request.Gone })
+		if !isOther || len(to) == 0 || request.Here {
+			break
+		}
+		if err = g.forward(w, r, to[0]); !errors.Is(err, pool.ErrNotTaken) {
+			return err
+		}
+		// of two that do not answer, the second one may just have continued a session of the first
+		request.Here, request.Gone = request.Gone != "", to[0].Host
+	}
+	if request.Guest != nil && api.CodeOf(err).Retryable() && !problemOf(err).Started {
+		peer.RefuseCall(w.Header())
+	}
 	return err
+}
+
+// forwardMCP has a host with a free worker begin a session. It returns nil if another host has forwarded the request.
+func (g *Gateway) forwardMCP(w http.ResponseWriter, r *http.Request,
+	body []byte) func(context.Context, pool.Place) error {
+	if callerOf(r) != nil {
+		return nil
+	}
+	arrived := time.Now()
+	return func(ctx context.Context, to pool.Place) (err error) {
+		if settled := to.Settled; settled != nil { // by its answer: it asks for the body before a worker is found
+			defer func() { settled(err == nil) }()
+			to.Settled = nil
+		}
+		caller := g.guest(r, arrived)
+		caller.Gated = true
+		return g.peers.Forward(w, r.WithContext(ctx), peer.Trip{Place: to, Caller: caller, Body: body})
+	}
 }
 
 // mcpStore is where the sessions of MCP clients are recorded.

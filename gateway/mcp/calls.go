@@ -185,7 +185,7 @@ func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 		return result(e.config.Pool.CallPool(f.ctx, s.pool, f.call))
 	}
 	for attempt := 1; ; attempt++ {
-		id, _, err := e.acquire(f.ctx, s)
+		id, _, err := e.acquire(f.ctx, s, pool.CheckoutRequest{})
 		if err != nil {
 			return nil, err
 		}
@@ -266,8 +266,10 @@ func (s *session) record(method string, params json.RawMessage) bool {
 }
 
 // acquire returns the lease on the session's process. If it has none, it gets one, to which the client's handshake is
-// sent again; greeting is what it has answered to initialize.
-func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting json.RawMessage, err error) {
+// sent again; greeting is what it has answered to initialize. The lease is "" if how.Forward had another host serve the
+// client.
+func (e *Endpoint) acquire(ctx context.Context, s *session,
+	how pool.CheckoutRequest) (id string, greeting json.RawMessage, err error) {
 	select {
 	case s.acquiring <- struct{}{}:
 		defer func() { <-s.acquiring }()
@@ -286,9 +288,9 @@ func (e *Endpoint) acquire(ctx context.Context, s *session) (id string, greeting
 	if e.speaks(spec.EraModern, s.pool, s.mcp) {
 		return "", nil, modernOnly(versions[0])
 	}
-	granted, err := e.config.Pool.Checkout(ctx, s.pool, pool.CheckoutRequest{Holder: holderOf(s), Key: s.call.Key,
-		WaitMS: min(s.wait, pool.MaxCheckoutWait).Milliseconds()})
-	if err != nil {
+	how.Holder, how.Key, how.WaitMS = holderOf(s), s.call.Key, min(s.wait, pool.MaxCheckoutWait).Milliseconds()
+	granted, err := e.config.Pool.Checkout(ctx, s.pool, how)
+	if err != nil || granted == nil {
 		return "", nil, err
 	}
 	if !e.bind(s, granted) {
@@ -358,7 +360,7 @@ func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	if id, _, err := e.acquire(ctx, s); err == nil {
+	if id, _, err := e.acquire(ctx, s, pool.CheckoutRequest{}); err == nil {
 		err = e.config.Pool.Notify(ctx, id, lease.Operator, s.request(m.Method, m.Params))
 		if isLost(err) {
 			e.lost(s, id, "", err)

@@ -179,8 +179,13 @@ type Request struct {
 	Body      []byte
 	// Call has what the calls for the request have in common: Headers, Trace, Client, Priority.
 	Call pool.Request
-	// Here says that the request is not to go to another host: it has come from one, or that host does not answer.
+	// Here says that the request is not to go to another host: it has come from one.
 	Here bool
+	// Gone is a host that does not answer, whose session another one continues; "" for none.
+	Gone string
+	// Forward and Guest are those of the checkout for a session.
+	Forward func(ctx context.Context, to pool.Place) error
+	Guest   *pool.Guest
 	// Hold counts an answer of so many bytes, which replaces the one before, and fails if there is no memory for it.
 	Hold func(int64) error
 }
@@ -338,7 +343,15 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 	defer s.leave()
 	var result []byte
 	if s.mcp.Mode == spec.MCPSession {
-		_, result, err = e.acquire(r.Context(), s)
+		how := pool.CheckoutRequest{Guest: q.Guest}
+		if s.call.Key == "" { // else its files are here
+			how.Forward = q.Forward
+		}
+		var id string
+		if id, result, err = e.acquire(r.Context(), s, how); id == "" && err == nil {
+			e.endSession(s, "another host has begun it")
+			return nil
+		}
 	} else {
 		result = sharedResult(greeting, m.Params, s.mcp.Mode)
 	}

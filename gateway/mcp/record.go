@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -61,6 +62,11 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	set := func(kept *sessions.Session) error {
+		var now record
+		_ = json.Unmarshal(kept.Metadata[recordKey], &now)
+		if now.Host != "" && now.Host != e.config.HostID {
+			return taken(now.Host)
+		}
 		kept.Metadata = map[string]json.RawMessage{recordKey: text}
 		kept.TTL = spec.Duration(min(s.mcp.Park.D(), sessions.MaxTTL))
 		return nil
@@ -79,7 +85,9 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 			_, err = store.Create(ctx, first)
 		}
 	}
-	if err != nil {
+	if first, is := errors.AsType[taken](err); is {
+		e.drop(s, first.Error()) // it has taken this one for dead
+	} else if err != nil {
 		e.config.Logger.Warn("an MCP session is not in the session store: it ends with this agent, or when it is idle",
 			"pool", s.pool, "error", err)
 	}
@@ -138,16 +146,17 @@ func (e *Endpoint) forget(pool, id string) {
 }
 
 // restore continues a session that is not known here: it has been idle, or its agent has been replaced. One of another
-// host is an api.OtherHostError, unless the request has come from there or says that the host is gone.
+// host is an api.OtherHostError, unless that host is gone.
 func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var kept record
+	var store sessions.Store
 	var unread error // why the record is not known: its store may be on the other host, too
 	if q.Spec.MCP.Park > 0 && sessions.CheckID(id) == nil {
-		store, err := e.config.Store(ctx, q.Pool)
+		var err error
 		var found *sessions.Session
-		if err == nil {
+		if store, err = e.config.Store(ctx, q.Pool); err == nil {
 			found, err = store.Get(ctx, id)
 		}
 		if err == nil {
@@ -160,10 +169,9 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if host == "" {
 		host = id[:max(strings.LastIndexByte(id, '.'), 0)]
 	}
-	if host != e.config.HostID && !q.Here {
+	if host != e.config.HostID && host != q.Gone && (!q.Here || kept.Host != "") {
 		if to, found := e.config.Peer(ctx, q.Pool, host); found {
-			return nil, api.OtherHostError{Host: to.Host, Endpoint: to.Endpoint, Coded: api.Errorf(api.CodeNoWorkers,
-				"the MCP session is on host %s", host).After(time.Second)}
+			return nil, otherHost(to)
 		}
 	}
 	if unread != nil {
@@ -171,6 +179,11 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	if kept.Pool != q.Pool || kept.Principal != q.Principal {
 		return nil, errUnknown
+	}
+	if host != e.config.HostID {
+		if err := e.claim(ctx, store, q.Pool, id, host); err != nil {
+			return nil, err
+		}
 	}
 	s := newSession("", q)
 	s.name(id)
@@ -208,6 +221,40 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	s.tell = s.mcp.AfterCrash == spec.CrashTell
 	return s, nil
+}
+
+// otherHost is the answer to a request for a session of another host.
+func otherHost(to api.Peer) error {
+	return api.OtherHostError{Host: to.Host, Endpoint: to.Endpoint, Coded: api.Errorf(api.CodeNoWorkers,
+		"the MCP session is on host %s", to.Host).After(time.Second)}
+}
+
+// taken is the error of a change to the record of a session that another host has claimed.
+type taken string
+
+func (host taken) Error() string { return "host " + string(host) + " has continued the session" }
+
+// claim makes a session this host's whose host is gone. It fails with an api.OtherHostError if another one was first.
+func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, gone string) error {
+	_, err := store.Update(ctx, id, func(kept *sessions.Session) error {
+		var now record
+		_ = json.Unmarshal(kept.Metadata[recordKey], &now)
+		if now.Host != gone && now.Host != e.config.HostID {
+			return taken(now.Host)
+		}
+		now.Host, now.Lease = e.config.HostID, ""
+		text, err := json.Marshal(now)
+		kept.Metadata[recordKey] = text
+		return err
+	})
+	if first, is := errors.AsType[taken](err); is {
+		to, found := e.config.Peer(ctx, pool, string(first))
+		if !found {
+			to.Host = string(first)
+		}
+		return otherHost(to)
+	}
+	return err
 }
 
 var errUnknown = &failure{http.StatusNotFound, codeSession,

@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/spec"
+)
+
+// A session begins at a host with a free worker, whichever gateway the client asks.
+func TestASessionOfMCPBeginsWhereAWorkerIsFree(t *testing.T) {
+	t.Parallel()
+	servers := []option{withModern(t, spec.MCPSession), legacy(func(sp *spec.Spec) {
+		sp.Queue.Timeout = spec.Duration(3 * time.Second)
+	})}
+	for workers, hosts := range [][]string{{"there"}, {"here", "there"}} {
+		there := openThere(t, servers...)
+		here := openHere(t, there, workers, servers...)
+		for _, host := range hosts {
+			session := here.initialize()
+			require.Regexp(t, `^`+host+`\.`, session[1])
+			require.Contains(t, string(here.mcp("POST", mcpTool("pid", "{}"), session...).body), `"pid"`)
+		}
+		require.Equal(t, 503, here.mcp("POST", mcpInitialize).status)
+		require.Equal(t, map[string]int{"p": 1}, there.gateway.MCPSessions())
+		require.Equal(t, workers, here.gateway.MCPSessions()["p"])
+	}
+}
+
+// readTogether is a store whose first reader at one host waits for that at the other.
+type readTogether struct {
+	sessions.Store
+	first *sync.Once
+	both  *sync.WaitGroup
+}
+
+func (s readTogether) Get(ctx context.Context, id string) (*sessions.Session, error) {
+	session, err := s.Store.Get(ctx, id)
+	s.first.Do(func() {
+		s.both.Done()
+		s.both.Wait()
+	})
+	return session, err
+}
+
+// Of two hosts that continue a session of a dead one at once, one does, and the other one's clients reach it there. So
+// does the first host if it was not dead.
+func TestOneHostContinuesASessionOfMCP(t *testing.T) {
+	t.Parallel()
+	store := embedded.InMemory(sessions.Config{})
+	var both sync.WaitGroup
+	both.Add(2)
+	on := func(host string, kept sessions.Store) []option {
+		return []option{withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withConfig(func(c *Config) {
+			c.HostID, c.Sessions = host, fakeSessions{kept}
+		})}
+	}
+	dead := open(t, 1, on("dead", store)...)
+	dead.control.with("p/0", func(w *fakeWorker) { w.host = "dead" })
+	session := dead.initialize()
+	there := openThere(t, on("there", readTogether{store, new(sync.Once), &both})...)
+	here := openHere(t, there, 1, on("here", readTogether{store, new(sync.Once), &both})...)
+	here.control.with("p/0", func(w *fakeWorker) { w.endpoint = here.gateway.Endpoint() })
+	call := func(e *env) <-chan string {
+		return background(func() string { return string(e.mcp("POST", mcpTool("pid", "{}"), session...).body) })
+	}
+	one, other := call(here), call(there)
+	answers := await(t, one) + await(t, other)
+	require.Equal(t, 1, strings.Count(answers, "is lost"), answers)
+	require.Equal(t, 1, strings.Count(answers, `"pid"`), answers)
+	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
+	require.Equal(t, await(t, call(here)), await(t, call(there)))
+
+	require.Equal(t, 202, dead.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...).status)
+	require.Empty(t, dead.gateway.MCPSessions())
+	require.Eventually(t, func() bool { return dead.outcome(0) == api.OutcomeClose }, timeout, poll)
+	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
+}
