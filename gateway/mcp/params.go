@@ -38,7 +38,9 @@ type tools struct {
 func (e *Endpoint) checkParams(ctx context.Context, h http.Header, q Request, s *session, m message,
 	greeting json.RawMessage) error {
 	var tool string
-	_ = json.Unmarshal(member(m.Params, "name"), &tool)
+	if _ = json.Unmarshal(member(m.Params, "name"), &tool); !q.Spec.MCP.Serves(tool) {
+		return nil // the call is refused, without a word about a tool that is hidden
+	}
 	known, err := e.annotated(ctx, q, s, m, greeting)
 	if err != nil {
 		return err
