@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -109,4 +110,18 @@ func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
 	}, timeout, poll, "two of the first principal, and that of the second")
 	require.Equal(t, 404, post(one, last, mcpTool("pid", "{}")).StatusCode)
 	require.Equal(t, mcp.Counts{}, e.gateway.Snapshot().MCP["p"])
+}
+
+// Streams of clients without sessions have the same limit.
+func TestThePrincipalsOfMCPShareThePoolsListeners(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessionsPerPrincipal = 1 }))
+	body := modernBody("subscriptions/listen", `,"notifications":{}`)
+	ctx, leave := context.WithCancel(t.Context())
+	over := background(func() error { return e.stream(ctx, body, "subscriptions/listen", "", func(string) {}) })
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 1 }, timeout, poll)
+	a := e.mcp("POST", body, modernHeaders("subscriptions/listen", "")...)
+	require.Equal(t, 503, a.status)
+	require.Contains(t, string(a.body), "mcp.max_sessions_per_principal")
+	leave()
+	require.Error(t, await(t, over))
 }

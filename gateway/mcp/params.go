@@ -26,9 +26,9 @@ const (
 // toolsOf says whose list of tools it is: a pool's servers, or one that has started for a key.
 type toolsOf struct{ pool, key string }
 
-// tools are those of a server some of whose arguments headers repeat (x-mcp-header).
+// tools are those of a program some of whose arguments headers repeat (x-mcp-header).
 type tools struct {
-	spec     spec.Spec
+	program  spec.Pool
 	greeting string                         // of the server that has listed them
 	params   map[string]map[string][]string // by tool and header: the path to the argument
 }
@@ -97,10 +97,10 @@ func (e *Endpoint) annotated(ctx context.Context, q Request, s *session, m messa
 	e.mu.Lock()
 	t, found := e.tools[of]
 	e.mu.Unlock()
-	if found && t.greeting == string(greeting) && reflect.DeepEqual(&t.spec, &q.Spec) {
+	if found && t.greeting == string(greeting) && reflect.DeepEqual(&t.program, &q.Spec.Pool) {
 		return t.params, nil
 	}
-	t = tools{q.Spec, string(greeting), map[string]map[string][]string{}}
+	t = tools{q.Spec.Pool, string(greeting), map[string]map[string][]string{}}
 	meta := withMember(withMember(member(m.Params, "_meta"), "progressToken", nil), metaLogLevel, nil)
 	params := withMember(json.RawMessage("{}"), "_meta", meta)
 	for range maxToolPages {
