@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,32 +18,42 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// asPrincipals opens modernServer as a legacy server for two principals, and returns what sends a message for one.
-func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e *env,
-	post func(token, session, body string) *http.Response, one, two string) {
-	dir := t.TempDir()
-	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+// asPrincipals opens modernServer as a legacy server for two principals, with these tokens.
+func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e *env, one, two string) {
+	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
 	two = addToken(t, tokens, "two", []string{"*"}, "call")
 	tcp := withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" })
-	e = openModern(t, workers, mode, append([]option{withTokens(tokens), tcp}, options...)...)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return e, func(token, session, body string) *http.Response {
-		t.Helper()
-		request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
-		require.NoError(t, err)
-		request.Header.Set("Authorization", "Bearer "+token)
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Mcp-Session-Id", session)
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		return response
-	}, one, two
+	return openModern(t, workers, mode, append([]option{withTokens(tokens), tcp}, options...)...), one, two
+}
+
+// mcpTool is a call of a tool with the id 1.
+func mcpTool(name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name,
+		arguments)
+}
+
+// mcpAs sends a message for the client with a token, by TCP.
+func (e *env) mcpAs(token, session, body string, headers ...string) answer {
+	e.t.Helper()
+	request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
+	require.NoError(e.t, err)
+	headers = append(headers, "Authorization", "Bearer "+token, "Content-Type", "application/json",
+		"Mcp-Session-Id", session)
+	for ; len(headers) > 0; headers = headers[2:] {
+		request.Header.Set(headers[0], headers[1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(e.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(e.t, err)
+	return answer{status: response.StatusCode, header: response.Header, body: text}
 }
 
 // A process that an MCP client has to itself says whose it is and since when, also after an idle time.
 func TestWhichClientOfMCPHasAProcess(t *testing.T) {
-	e, post, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(sp *spec.Spec) {
+	e, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(sp *spec.Spec) {
 		sp.MCP.Idle = spec.Duration(300 * time.Millisecond)
 	}))
 	client := func() (found *api.MCPClient) {
@@ -55,14 +67,14 @@ func TestWhichClientOfMCPHasAProcess(t *testing.T) {
 	}
 	require.Nil(t, client())
 	before := time.Now()
-	session := post(one, "", mcpInitialize).Header.Get("Mcp-Session-Id")
+	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	first := client()
 	require.Equal(t, "token test", first.Principal)
 	require.WithinRange(t, first.Since, before, time.Now())
 	require.Equal(t, map[string]int{"p": 1}, e.gateway.MCPSessions())
 	require.Eventually(t, func() bool { return len(e.gateway.MCPSessions()) == 0 }, timeout, poll)
 	require.Nil(t, client())
-	require.Equal(t, 200, post(one, session, mcpTool("pid", "{}")).StatusCode)
+	require.Equal(t, 200, e.mcpAs(one, session, mcpTool("pid", "{}")).status)
 	require.Equal(t, first, client())
 }
 
@@ -76,39 +88,39 @@ func legacy(change func(*spec.Spec)) option {
 // A principal has no more sessions than its limit, whatever the other one has, and no more idle ones.
 func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
-	e, post, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
+	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
 		sp.MCP.MaxSessions, sp.MCP.MaxSessionsPerPrincipal, sp.MCP.Idle = 3, 2, spec.Duration(time.Second)
 	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
-	begin := func(token string) *http.Response { return post(token, "", mcpInitialize) }
+	begin := func(token string) answer { return e.mcpAs(token, "", mcpInitialize) }
 	var last string
 	for range 2 {
 		answer := begin(one)
-		require.Equal(t, 200, answer.StatusCode)
-		last = answer.Header.Get("Mcp-Session-Id")
+		require.Equal(t, 200, answer.status)
+		last = answer.header.Get("Mcp-Session-Id")
 	}
 	refused := begin(one)
-	require.Equal(t, 503, refused.StatusCode, "mcp.max_sessions_per_principal")
-	require.NotEmpty(t, refused.Header.Get("Retry-After"))
-	require.Equal(t, 200, begin(two).StatusCode)
-	require.Equal(t, 503, begin(two).StatusCode, "mcp.max_sessions")
+	require.Equal(t, 503, refused.status, "mcp.max_sessions_per_principal")
+	require.NotEmpty(t, refused.header.Get("Retry-After"))
+	require.Equal(t, 200, begin(two).status)
+	require.Equal(t, 503, begin(two).status, "mcp.max_sessions")
 
 	idle := func() {
 		require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Sessions == 0 }, timeout, poll)
 	}
 	idle()
 	for range 2 { // one that returns is no further idle one
-		require.Equal(t, 200, post(one, last, mcpTool("pid", "{}")).StatusCode)
+		require.Equal(t, 200, e.mcpAs(one, last, mcpTool("pid", "{}")).status)
 		idle()
 	}
 	for range 2 {
-		require.Equal(t, 200, begin(one).StatusCode)
+		require.Equal(t, 200, begin(one).status)
 	}
 	idle()
 	require.Eventually(t, func() bool {
 		n, err := store.Count(t.Context())
 		return err == nil && n == 3
 	}, timeout, poll, "two of the first principal, and that of the second")
-	require.Equal(t, 404, post(one, last, mcpTool("pid", "{}")).StatusCode)
+	require.Equal(t, 404, e.mcpAs(one, last, mcpTool("pid", "{}")).status)
 	require.Equal(t, mcp.Counts{}, e.gateway.Snapshot().MCP["p"])
 }
 

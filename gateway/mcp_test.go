@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -64,12 +63,6 @@ func (e *env) initialize(headers ...string) []string {
 
 const mcpInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
 	`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
-
-// mcpTool is a call of a tool with the id 1.
-func mcpTool(name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name,
-		arguments)
-}
 
 func TestTheSDKsClientUsesAPool(t *testing.T) {
 	for _, mode := range []string{spec.MCPShared, spec.MCPSession} {
@@ -227,15 +220,8 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log),
 		withSpec(func(sp *spec.Spec) { sp.MCP.Idle = spec.Duration(500 * time.Millisecond) }))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	headers := []string{"Content-Type", "application/json"}
-	request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(mcpInitialize))
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+one)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	headers = append(headers, "Mcp-Session-Id", response.Header.Get("Mcp-Session-Id"))
+	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
+	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
 	status, _ := e.tcp("POST", "/mcp/p", one, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...)
 	require.Equal(t, 202, status)
 	echo := mcpTool("echo", `{"message":"x"}`)
@@ -417,19 +403,9 @@ func TestPrincipalsOfMCPHaveTheirOwnProcesses(t *testing.T) {
 	require.NoError(t, os.Symlink(packages, filepath.Join(dir, "packages")))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	post := func(name, session, body string) (text, id string) {
-		request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
-		require.NoError(t, err)
-		request.Header.Set("Authorization", "Bearer "+tokenOf[name])
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("X-Of", "of-"+name)
-		request.Header.Set("Mcp-Session-Id", session)
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		defer response.Body.Close()
-		got, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		require.Less(t, response.StatusCode, 300, "%s", got)
-		return string(got), response.Header.Get("Mcp-Session-Id")
+		a := e.mcpAs(tokenOf[name], session, body, "X-Of", "of-"+name)
+		require.Less(t, a.status, 300, "%s", a.body)
+		return string(a.body), a.header.Get("Mcp-Session-Id")
 	}
 	begin := func(name string) (session string) {
 		_, session = post(name, "", mcpInitialize)
