@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
@@ -67,5 +68,26 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, m.ID, again.ID)
 		require.Equal(t, m.Method, again.Method)
 		require.Equal(t, m.Params, again.Params)
+	})
+}
+
+// A header says what an argument does if it is its text, or that in base64, and not if it is another text.
+func FuzzHeader(f *testing.F) {
+	for _, seed := range [][2]string{{"a", "a"}, {"=?base64?YQ==?=", "a"}, {"=?base64?%?=", "%"}, {"é", "é"},
+		{"=?base64?", "=?base64?"}, {"=?base64?=", "x"}, {"42.0", "42"}, {"a\tb", "a\tb"}, {"", ""}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, header, text string) {
+		if !utf8.ValidString(text) {
+			return
+		}
+		value, err := json.Marshal(text)
+		require.NoError(t, err)
+		require.True(t, saysSame("=?base64?"+base64.StdEncoding.EncodeToString([]byte(text))+"?=", value))
+		said, valid := decoded(header)
+		require.Equal(t, valid && said == text, saysSame(header, value))
+		if valid && said != header {
+			require.Contains(t, header, "=?base64?")
+		}
 	})
 }
