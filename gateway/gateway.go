@@ -99,7 +99,7 @@ func New(config Config) (*Gateway, error) {
 	config.Receive = func(pool, worker string, incarnation int64, m wire.Incoming) bool {
 		return endpoint.Receive(pool, worker, incarnation, m)
 	}
-	config.Connect = func(pool string, conn *wire.Conn) { endpoint.Connect(pool, conn) }
+	config.Connect = func(pool string, conn *wire.Conn, era string) { endpoint.Connect(pool, conn, era) }
 	dispatcher, err := pool.New(config.Config)
 	if err != nil {
 		return nil, err

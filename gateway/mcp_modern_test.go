@@ -283,15 +283,20 @@ func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 2 }, timeout, poll)
 	update := func(uris int) { // of all processes at once
+		var calls sync.WaitGroup
 		for _, p := range e.processes.List() {
-			call := wire.Request{Method: "tools/call", Payload: []byte(`{"name":"update"}`)}
 			require.Eventually(t, func() bool {
 				a, err := p.Conn().Call(t.Context(), wire.Request{Method: "tools/call", Payload: []byte(`{"name":"pid"}`)})
 				return err == nil && strings.Contains(string(a.Payload), fmt.Sprintf(`"uris": %d}`, uris))
 			}, timeout, poll)
-			_, err := p.Conn().Call(t.Context(), call)
-			require.NoError(t, err)
 		}
+		for _, p := range e.processes.List() {
+			calls.Go(func() {
+				_, err := p.Conn().Call(t.Context(), wire.Request{Method: "tools/call", Payload: []byte(`{"name":"update"}`)})
+				assert.NoError(t, err)
+			})
+		}
+		calls.Wait()
 	}
 	heard := func(want map[string]int) {
 		require.Eventually(t, func() bool {
@@ -302,17 +307,20 @@ func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
 	}
 	require.Contains(t, subscribe(one, "subscribe", "a"), `"result":{}`)
 	require.Contains(t, subscribe(two, "subscribe", "a"), `"result":{}`)
-	require.Contains(t, subscribe(two, "subscribe", "b"), `"result":{}`)
+	require.Contains(t, subscribe(two, "subscribe", "é"), `"result":{}`)
 	require.Contains(t, subscribe(nil, "subscribe", "a"), "-32601", "without a session")
+	require.Contains(t, subscribe(one, "unsubscribe", "b"), `"result":{}`, "which it has not")
+	require.Contains(t, subscribe(one, "unsubscribe", ""), "-32602")
+	require.Contains(t, subscribe(one, "subscribe", strings.Repeat("u", 9<<10)), "-32602")
 	update(2)
-	heard(map[string]int{`one "params":{"uri": "a"}}`: 1, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 1})
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 1, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "\u00e9"}}`: 1})
 	e.start(1, 1)
 	require.Contains(t, subscribe(two, "unsubscribe", "a"), `"result":{}`)
-	update(2) // two processes: still a, for the client one, and b
-	heard(map[string]int{`one "params":{"uri": "a"}}`: 2, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 2})
+	update(2) // two processes: still a, for the client one, and é
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 2, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "\u00e9"}}`: 2})
 	require.Equal(t, 204, e.mcp("DELETE", "", two...).status)
 	update(1)
-	heard(map[string]int{`one "params":{"uri": "a"}}`: 3, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "b"}}`: 2})
+	heard(map[string]int{`one "params":{"uri": "a"}}`: 3, `two "params":{"uri": "a"}}`: 1, `two "params":{"uri": "\u00e9"}}`: 2})
 }
 
 func modernCall(tool string) wire.Request {

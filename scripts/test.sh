@@ -11,7 +11,7 @@ trap 'rm -f "$events"' EXIT
 python=$(python3 -c 'import sys; print(sys.executable)') && PATH=$(dirname "$python"):$PATH
 
 result=0
-"$GOTESTSUM" --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped,output --jsonfile "$events" -- "$@" || result=$?
+"$GOTESTSUM" --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile "$events" -- "$@" || result=$?
 "$GOTESTSUM" tool slowest --num 10 --jsonfile "$events"
 
 skipped=$(grep -c '"Action":"skip".*"Test":' "$events")

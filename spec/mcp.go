@@ -3,6 +3,7 @@ package spec
 import (
 	"path"
 	"slices"
+	"strings"
 )
 
 // Values of mcp.mode: how an MCP server serves the clients of /mcp/{pool}.
@@ -66,7 +67,8 @@ func (m MCP) Filters() bool { return len(m.Tools)+len(m.ToolsDeny) > 0 }
 // Serves is described at Filters.
 func (m MCP) Serves(tool string) bool {
 	matches := func(glob string) bool {
-		matched, _ := path.Match(glob, tool) // a bad glob is refused when the spec is read
+		// A slash in a name separates nothing. A bad glob is refused when the spec is read.
+		matched, _ := path.Match(strings.ReplaceAll(glob, "/", "\x00"), strings.ReplaceAll(tool, "/", "\x00"))
 		return matched
 	}
 	return (len(m.Tools) == 0 || slices.ContainsFunc(m.Tools, matches)) && !slices.ContainsFunc(m.ToolsDeny, matches)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -251,18 +252,21 @@ func (s *session) told() bool {
 
 // record notes what a new process must be told again, and reports whether the request was about that.
 func (s *session) record(method string, params json.RawMessage) bool {
+	if !slices.Contains(sessionOnly, method) {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uri := string(member(params, "uri"))
-	switch {
-	case method == "logging/setLevel":
+	switch uri := uriOf(params); {
+	case method == "logging/setLevel" && len(params) <= maxURI:
 		s.level = params
-	case method == methodSubscribe && len(s.subscribed) < maxSubscribed:
-		s.subscribed[uri] = params
+	case method == methodSubscribe && len(uri) <= maxURI:
+		s.unsubscribeLocked(uri) // it counts once
+		s.subscribeLocked(uri)
 	case method == methodUnsubscribe:
-		delete(s.subscribed, uri)
+		s.unsubscribeLocked(uri)
 	}
-	return slices.Contains(sessionOnly, method)
+	return true
 }
 
 // acquire returns the lease on the session's process. If it has none, it gets one, to which the client's handshake is
@@ -312,10 +316,7 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 	}
 	greeting, err := call("initialize", s.params)
 	s.mu.Lock()
-	initialized, level, subscribed := s.initialized, s.level, make([]json.RawMessage, 0, len(s.subscribed))
-	for _, params := range s.subscribed {
-		subscribed = append(subscribed, params)
-	}
+	initialized, level, subscribed := s.initialized, s.level, slices.Collect(maps.Keys(s.subscribed))
 	s.mu.Unlock()
 	if err != nil || !initialized {
 		return greeting, err
@@ -329,8 +330,8 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 	if level != nil {
 		_, err = call("logging/setLevel", level)
 	}
-	for _, params := range subscribed {
-		if _, failed := call(methodSubscribe, params); isLost(failed) {
+	for _, uri := range subscribed {
+		if _, failed := call(methodSubscribe, uriParams(uri)); isLost(failed) {
 			err = failed
 		}
 	}

@@ -115,10 +115,10 @@ func (e *Endpoint) announce(c change) {
 		if c.params != "" {
 			params = json.RawMessage(c.params)
 		}
-		uri := member(params, "uri")
+		uri := uriOf(params)
 		for _, s := range e.all() {
 			s.mu.Lock()
-			_, subscribed := s.subscribed[string(uri)]
+			_, subscribed := s.subscribed[uri]
 			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (params == nil || subscribed) {
 				s.get.push(request(nil, c.method, params))
 			}

@@ -89,8 +89,10 @@ func (e *Endpoint) addListener(l *listener, limits spec.MCP) error {
 	}
 	e.countsLocked(l.pool).Streams++
 	e.listeners[wire.Listener(l.number)] = l
-	for conn := range e.conns[l.pool] {
-		l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)
+	for conn, era := range e.conns[l.pool] {
+		if era == spec.EraModern {
+			l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)
+		}
 	}
 	return nil
 }
@@ -105,33 +107,27 @@ func (e *Endpoint) removeListener(l *listener) {
 	}
 }
 
-// Connect gets the connection to a process of a pool that serves all clients.
-func (e *Endpoint) Connect(pool string, conn *wire.Conn) {
+// Connect gets the connection to a process of a pool that serves all clients, and which era of MCP it speaks.
+func (e *Endpoint) Connect(pool string, conn *wire.Conn, era string) {
 	e.subscribing.Lock()
 	defer e.subscribing.Unlock()
-	e.connect(pool, conn)
-	told := map[string]struct{}{}
-	for _, s := range e.all() {
-		if s.pool == pool && !s.lone() {
-			for uri, params := range s.subscriptions() {
-				if _, twice := told[uri]; !twice {
-					told[uri] = struct{}{}
-					wire.Listen(conn, e.ids.Add(1), methodSubscribe, params)
-				}
-			}
+	e.connect(pool, conn, era)
+	for of := range e.subscribers {
+		if of.pool == pool && era == spec.EraLegacy {
+			wire.Listen(conn, e.ids.Add(1), methodSubscribe, uriParams(of.uri))
 		}
 	}
 }
 
-func (e *Endpoint) connect(pool string, conn *wire.Conn) {
+func (e *Endpoint) connect(pool string, conn *wire.Conn, era string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.conns[pool] == nil {
-		e.conns[pool] = map[*wire.Conn]struct{}{}
+		e.conns[pool] = map[*wire.Conn]string{}
 	}
-	e.conns[pool][conn] = struct{}{}
+	e.conns[pool][conn] = era
 	for _, l := range e.listeners {
-		if l.pool == pool {
+		if l.pool == pool && era == spec.EraModern {
 			l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)
 		}
 	}

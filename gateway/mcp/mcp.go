@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -54,25 +55,27 @@ type Config struct {
 type Endpoint struct {
 	config Config
 	ids    atomic.Int64 // of the requests of servers, and of progress tokens
+	kept   atomic.Int64 // bytes that sessions keep
 	life   context.Context
 	end    context.CancelFunc
 	work   sync.WaitGroup
 
-	subscribing sync.Mutex // held while subscriptions change, and processes are told; taken before every other lock
+	subscribing sync.Mutex // taken before mu and a session's mu
+	subscribers map[subscription]int
 
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[string]*session
-	ending    map[string]struct{}                // ids of sessions that have just ended, and may have a record
-	counts    map[string]*Counts                 // by pool
-	parked    map[string][]parked                // idle sessions that have a record, by pool
-	processes map[process]*session               // mode session
-	progress  map[int64]*flight                  // by progress token
-	changed   map[change]struct{}                // about to be told to the clients of a pool
-	tools     map[toolsOf]tools                  // of modern processes
-	logged    map[process][]*flight              // those of modern clients that have asked for the process's log
-	listeners map[string]*listener               // by the id of their subscriptions on the pipes
-	conns     map[string]map[*wire.Conn]struct{} // of processes that serve all clients, by pool
+	ending    map[string]struct{}              // ids of sessions that have just ended, and may have a record
+	counts    map[string]*Counts               // by pool
+	parked    map[string][]parked              // idle sessions that have a record, by pool
+	processes map[process]*session             // mode session
+	progress  map[int64]*flight                // by progress token
+	changed   map[change]struct{}              // about to be told to the clients of a pool
+	tools     map[toolsOf]tools                // of modern processes
+	logged    map[process][]*flight            // those of modern clients that have asked for the process's log
+	listeners map[string]*listener             // by the id of their subscriptions on the pipes
+	conns     map[string]map[*wire.Conn]string // of processes that serve all clients, by pool: their era
 }
 
 // process is an incarnation of a worker.
@@ -87,7 +90,8 @@ func New(config Config) *Endpoint {
 		counts: map[string]*Counts{}, parked: map[string][]parked{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
 		tools: map[toolsOf]tools{}, logged: map[process][]*flight{},
-		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]struct{}{}}
+		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]string{},
+		subscribers: map[subscription]int{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }
@@ -282,7 +286,9 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(e.config.Life, cancel)()
+	if out.isGet {
+		defer context.AfterFunc(e.config.Life, cancel)()
+	}
 	s.left(out, out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold))
 	return nil
 }
@@ -333,6 +339,10 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 		refusal := modernOnly(asked)
 		writeJSON(w, refusal.status, response(m.ID, nil, refusal))
 		return nil
+	}
+	if len(m.Params) > maxParams {
+		return &failure{http.StatusBadRequest, codeParams, fmt.Sprintf("the params of initialize have more than %d bytes",
+			maxParams), nil}
 	}
 	s := newSession(e.config.HostID, q)
 	s.params = m.Params
@@ -386,6 +396,9 @@ func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out 
 			return 0, errEnded
 		case closed:
 			events, _ := out.take(0)
+			if len(events) == 0 { // another connection has resumed the stream
+				return 0, errEnded
+			}
 			if err := q.Hold(int64(len(events[0].message))); err != nil {
 				return 0, err
 			}

@@ -24,6 +24,8 @@ const (
 	storeTimeout = 5 * time.Second
 	// maxRecord bounds a record, in bytes: clients without access to the store must not fill it.
 	maxRecord = 256 << 10
+	// maxParams bounds the params of initialize, in bytes: the session keeps them.
+	maxParams = 64 << 10
 	// recordShare is the part of mcp.park after which the record of a session in use is written again, so that it stays.
 	recordShare = 8
 )
@@ -31,15 +33,15 @@ const (
 // record is what outlives the process of a session, its idle time and its agent, for mcp.park. It is in the pool's
 // session store under the session's id. The values of mcp.env are not among it: each request brings its headers.
 type record struct {
-	Pool        string            `json:"pool"`
-	Principal   string            `json:"principal"`
-	Host        string            `json:"host"` // whose gateway serves it
-	Begun       time.Time         `json:"begun"`
-	Params      json.RawMessage   `json:"params,omitempty"`
-	Initialized bool              `json:"initialized,omitempty"`
-	Level       json.RawMessage   `json:"level,omitempty"`
-	Subscribed  []json.RawMessage `json:"subscribed,omitempty"`
-	Lease       string            `json:"lease,omitempty"` // on its process, which an agent may have handed to the next one
+	Pool        string          `json:"pool"`
+	Principal   string          `json:"principal"`
+	Host        string          `json:"host"` // whose gateway serves it
+	Begun       time.Time       `json:"begun"`
+	Params      json.RawMessage `json:"params,omitempty"`
+	Initialized bool            `json:"initialized,omitempty"`
+	Level       json.RawMessage `json:"level,omitempty"`
+	Subscribed  []string        `json:"subscribed,omitempty"`
+	Lease       string          `json:"lease,omitempty"` // on its process, which an agent may have handed to the next one
 }
 
 // save writes the record of a session that has begun and has not ended.
@@ -53,7 +55,7 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 	ended := s.ended
 	text, err := json.Marshal(record{Pool: s.pool, Principal: s.principal, Host: e.config.HostID, Begun: s.begun,
 		Params: s.params, Initialized: s.initialized, Level: s.level, Lease: s.lease,
-		Subscribed: slices.Collect(maps.Values(s.subscribed))})
+		Subscribed: slices.Collect(maps.Keys(s.subscribed))})
 	s.savedAt = time.Now()
 	s.mu.Unlock()
 	if ended {
@@ -177,6 +179,9 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if unread != nil {
 		return nil, unread
 	}
+	if kept.Pool == "" && host == q.Gone { // which may have a store of its own, and come back
+		return nil, api.Errorf(api.CodeUnavailable, "host %s, which has the MCP session, does not answer", host).After(tick)
+	}
 	if kept.Pool != q.Pool || kept.Principal != q.Principal {
 		return nil, errUnknown
 	}
@@ -191,21 +196,22 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if !kept.Begun.IsZero() {
 		s.begun = kept.Begun
 	}
-	for _, params := range kept.Subscribed {
-		s.subscribed[string(member(params, "uri"))] = params
+	for _, uri := range kept.Subscribed {
+		s.subscribeLocked(uri) // nobody else has the session yet
+	}
+	if !s.lone() {
+		e.countSubscriptions(s, 1)
 	}
 	s.acquiring <- struct{}{}
 	known, err := e.add(s)
 	if known != s {
+		if !s.lone() {
+			e.countSubscriptions(s, -1)
+		}
 		return known, err
 	}
 	defer func() { <-s.acquiring }()
 	if s.mcp.Mode != spec.MCPSession {
-		e.subscribing.Lock()
-		defer e.subscribing.Unlock()
-		for _, params := range s.subscriptions() {
-			e.tell(s.pool, methodSubscribe, params)
-		}
 		return s, nil
 	}
 	if kept.Lease != "" && host == e.config.HostID {

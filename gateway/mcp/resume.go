@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -18,10 +19,11 @@ import (
 )
 
 const (
-	// maxKept bounds what a session keeps for a client that loses a stream, in bytes; one message of any size may be kept.
-	// keptFor is how long.
-	maxKept = 1 << 20
-	keptFor = 5 * time.Minute
+	// maxKept bounds what a session keeps for a client that loses a stream, in bytes, except for one larger message, and
+	// maxKeptAll what all sessions do. keptFor is how long.
+	maxKept    = 1 << 20
+	maxKeptAll = 64 << 20
+	keptFor    = 5 * time.Minute
 	// maxNamed bounds the request's id in an event's, in bytes.
 	maxNamed = 64
 	// ownerDigits are those of an event's id that say whose session's it is. Others follow, which are new whenever the
@@ -41,9 +43,11 @@ type event struct {
 
 // kept are the newest events of a session's streams.
 type kept struct {
+	all    *atomic.Int64 // bytes that all sessions keep
 	mu     sync.Mutex
 	events []keptEvent
 	bytes  int
+	closed bool
 }
 
 type keptEvent struct {
@@ -55,16 +59,33 @@ type keptEvent struct {
 func (k *kept) add(stream int64, e event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.closed {
+		return
+	}
 	k.events, k.bytes = append(k.events, keptEvent{e, stream, time.Now()}), k.bytes+len(e.message)
-	for k.bytes > maxKept && len(k.events) > 1 {
-		k.dropLocked()
+	for all := k.all.Add(int64(len(e.message))); k.bytes > maxKept && len(k.events) > 1 ||
+		all > maxKeptAll && len(k.events) > 0; {
+		all = k.dropLocked()
 	}
 }
 
-func (k *kept) dropLocked() {
-	k.bytes -= len(k.events[0].message)
+// dropLocked drops the oldest event, and returns how many bytes all sessions keep then.
+func (k *kept) dropLocked() (all int64) {
+	size := len(k.events[0].message)
+	k.bytes -= size
 	k.events[0] = keptEvent{} // else the message stays in memory
 	k.events = k.events[1:]
+	return k.all.Add(-int64(size))
+}
+
+// end forgets all events of a session that has ended.
+func (k *kept) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	for len(k.events) > 0 {
+		k.dropLocked()
+	}
 }
 
 // after returns the events of a stream after one, as far as they are kept.

@@ -38,6 +38,10 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	s.kept.expire(time.Now().Add(keptFor + time.Minute))
 	require.Zero(t, s.kept.bytes)
 	require.False(t, resumes(3))
+	s.kept.all.Store(maxKeptAll)
+	s.kept.add(1, event{number: 1, message: []byte("x")})
+	require.Empty(t, s.kept.events, "other sessions keep too much")
+	require.EqualValues(t, maxKeptAll, s.kept.all.Load())
 
 	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1))
 	require.Less(t, len(long.eventID(1)), 2*maxNamed)

@@ -21,11 +21,9 @@ import (
 )
 
 const (
-	// maxWaiting bounds the messages that wait for a stream, maxAsked the server's requests without an answer, and
-	// maxSubscribed the subscriptions that a replay makes again.
-	maxWaiting    = 64
-	maxAsked      = 64
-	maxSubscribed = 1000
+	// maxWaiting bounds the messages that wait for a stream, and maxAsked the server's requests without an answer.
+	maxWaiting = 64
+	maxAsked   = 64
 	// unheardAfter is how long a server's request waits for a stream.
 	unheardAfter = 30 * time.Second
 	// endTimeout bounds the return of a session's process.
@@ -67,8 +65,9 @@ type session struct {
 	renewEvery  time.Duration
 	tell        bool // the next tool call says that the process is new
 	initialized bool
-	level       json.RawMessage            // of logging/setLevel
-	subscribed  map[string]json.RawMessage // params of resources/subscribe
+	level       json.RawMessage     // of logging/setLevel
+	subscribed  map[string]struct{} // URIs of resources/subscribe
+	uris        int                 // their bytes
 }
 
 // undelivered is a message that waits for a stream; own is its id if it is a request.
@@ -85,8 +84,9 @@ func newSession(host string, q Request) *session {
 	}
 	s := &session{pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
-		asked: map[int64]wire.Incoming{}, subscribed: map[string]json.RawMessage{}}
-	if host != "" { // else it is that of one request, or its id is known
+		asked: map[int64]wire.Incoming{}, subscribed: map[string]struct{}{}}
+	s.kept.all = new(atomic.Int64) // until it is one of an Endpoint's
+	if host != "" {                // else it is that of one request, or its id is known
 		s.name(host + "." + rand.Text())
 	}
 	return s
@@ -122,6 +122,7 @@ func (e *Endpoint) add(s *session) (*session, error) {
 		}
 	}
 	c.Sessions++
+	s.kept.all = &e.kept
 	e.sessions[s.id] = s
 	e.parked[s.pool] = slices.DeleteFunc(e.parked[s.pool], func(p parked) bool { return p.id == s.id })
 	return s, nil
@@ -186,8 +187,9 @@ func (e *Endpoint) drop(s *session, reason string) {
 	}
 	s.mu.Unlock()
 	if !s.lone() {
-		e.unsubscribe(s.pool, s.subscriptions())
+		e.countSubscriptions(s, -1)
 	}
+	s.kept.end()
 	if id != "" {
 		e.unbind(s, id)
 		e.config.Logger.Debug("an MCP session has ended", "pool", s.pool, "lease", id, "reason", reason)

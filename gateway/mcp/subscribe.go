@@ -3,84 +3,131 @@ package mcp
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
+	"slices"
 
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
+const (
+	// maxSubscribed bounds the subscriptions of a session, maxURI each, and maxURIs all of them together, in bytes.
+	maxSubscribed = 1000
+	maxURI        = 8 << 10
+	maxURIs       = 128 << 10
+)
+
+// subscription is a resource that clients of shared processes want to hear of.
+type subscription struct{ pool, uri string }
+
 // subscribe answers a client of shared processes that subscribes to a resource, or no longer does: all processes of the
 // pool here have each resource that a client has, also those that start later. The first asks one of them, which may
 // refuse it.
 func (e *Endpoint) subscribe(f *flight) (json.RawMessage, error) {
-	s, method := f.session, f.call.Method
+	s, method, uri := f.session, f.call.Method, uriOf(f.call.Body)
 	if s.id == "" || s.mcp.Mode != spec.MCPShared {
 		return nil, &failure{Code: codeMethod, Message: method + ` needs a session, of mcp.mode = "session" or "shared"`}
 	}
+	if uri == "" || len(uri) > maxURI {
+		return nil, &failure{Code: codeParams, Message: fmt.Sprintf("params.uri is missing, or longer than %d bytes", maxURI)}
+	}
 	if method == methodSubscribe {
-		if n := len(s.subscriptions()); n >= maxSubscribed {
-			return nil, &failure{Code: codeInternal, Message: fmt.Sprintf("the session has %d subscriptions, the maximum", n)}
-		}
 		if answer, err := result(e.config.Pool.CallPool(f.ctx, s.pool, f.call)); err != nil {
 			return answer, err
 		}
 	}
-	if !e.changeSubscription(s, method, f.call.Body) {
-		return nil, errEnded
+	if err := e.changeSubscription(s, uri, method == methodSubscribe); err != nil {
+		return nil, err
 	}
 	e.save(f.ctx, s)
 	return json.RawMessage("{}"), nil
 }
 
-// changeSubscription notes a subscription of a session, or its end, and tells the processes. It reports false if the
-// session has ended.
-func (e *Endpoint) changeSubscription(s *session, method string, params json.RawMessage) bool {
+// changeSubscription notes a subscription of a session, or its end.
+func (e *Endpoint) changeSubscription(s *session, uri string, subscribes bool) error {
 	e.subscribing.Lock()
 	defer e.subscribing.Unlock()
-	s.mu.Lock()
-	ended := s.ended
-	s.mu.Unlock()
-	switch s.record(method, params); {
-	case ended:
-	case method == methodSubscribe:
-		e.tell(s.pool, method, params)
-	default:
-		e.unsubscribeLocked(s.pool, string(member(params, "uri")), params)
-	}
-	return !ended
-}
-
-// subscriptions are the params of resources/subscribe, by URI.
-func (s *session) subscriptions() map[string]json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.subscribed)
+	_, has := s.subscribed[uri]
+	switch {
+	case s.ended:
+		return errEnded
+	case has == subscribes:
+		return nil
+	case !subscribes:
+		s.unsubscribeLocked(uri)
+		e.countLocked(s.pool, uri, -1)
+		return nil
+	case !s.subscribeLocked(uri):
+		return &failure{Code: codeInternal, Message: fmt.Sprintf("the session may have %d subscriptions, of %d bytes "+
+			"together; end some", maxSubscribed, maxURIs)}
+	}
+	e.countLocked(s.pool, uri, 1)
+	return nil
 }
 
-// unsubscribe takes the resources of a session that has ended from the processes of its pool.
-func (e *Endpoint) unsubscribe(pool string, subscribed map[string]json.RawMessage) {
+// countSubscriptions counts those of a session that has come into memory, or, with -1, has ended.
+func (e *Endpoint) countSubscriptions(s *session, n int) {
 	e.subscribing.Lock()
 	defer e.subscribing.Unlock()
-	for uri, params := range subscribed {
-		e.unsubscribeLocked(pool, uri, params)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uri := range s.subscribed {
+		e.countLocked(s.pool, uri, n)
+	}
+	if n < 0 {
+		clear(s.subscribed)
 	}
 }
 
-// unsubscribeLocked takes a resource from the processes of a pool, unless a client still has it.
-func (e *Endpoint) unsubscribeLocked(pool, uri string, params json.RawMessage) {
-	for _, s := range e.all() {
-		if _, has := s.subscriptions()[uri]; has && s.pool == pool {
-			return
-		}
+// countLocked counts a subscription of a session, or its end, and tells the processes of the first and the last.
+func (e *Endpoint) countLocked(pool, uri string, n int) {
+	of := subscription{pool, uri}
+	before := e.subscribers[of]
+	e.subscribers[of] += n
+	if e.subscribers[of] == 0 {
+		delete(e.subscribers, of)
+		e.tell(pool, methodUnsubscribe, uri)
+	} else if before == 0 {
+		e.tell(pool, methodSubscribe, uri)
 	}
-	e.tell(pool, methodUnsubscribe, params)
 }
 
-// tell sends a request to all processes of a pool that serve all clients. Their answers are dropped.
-func (e *Endpoint) tell(pool, method string, params json.RawMessage) {
+// tell sends a request to all processes of a pool that serve all clients with sessions. Their answers are dropped.
+func (e *Endpoint) tell(pool, method, uri string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for conn := range e.conns[pool] {
-		wire.Listen(conn, e.ids.Add(1), method, params)
+	for conn, era := range e.conns[pool] {
+		if era == spec.EraLegacy {
+			wire.Listen(conn, e.ids.Add(1), method, uriParams(uri))
+		}
 	}
+}
+
+// subscribeLocked notes a subscription. It reports false if the session has too many.
+func (s *session) subscribeLocked(uri string) bool {
+	if len(s.subscribed) >= maxSubscribed || s.uris+len(uri) > maxURIs {
+		return false
+	}
+	s.subscribed[uri] = struct{}{}
+	s.uris += len(uri)
+	return true
+}
+
+func (s *session) unsubscribeLocked(uri string) {
+	if _, has := s.subscribed[uri]; has {
+		delete(s.subscribed, uri)
+		s.uris -= len(uri)
+	}
+}
+
+// uriOf is the URI in params, "" for none. Servers write the same one with other escapes.
+func uriOf(params json.RawMessage) (uri string) {
+	_ = json.Unmarshal(member(params, "uri"), &uri)
+	return uri
+}
+
+func uriParams(uri string) json.RawMessage {
+	text, _ := json.Marshal(uri) // a string never fails
+	return slices.Concat([]byte(`{"uri":`), text, []byte{'}'})
 }

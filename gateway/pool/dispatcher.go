@@ -42,8 +42,9 @@ type Config struct {
 	Plain func(*process.Process) PlainUpstream
 	// Receive gets what the MCP servers of pools send that answers no call, as wire.Receive says. nil gets nothing.
 	Receive func(pool, worker string, incarnation int64, m wire.Incoming) bool
-	// Connect gets the connection to each process of an MCP server that is for nobody in particular. nil gets none.
-	Connect func(pool string, conn *wire.Conn)
+	// Connect gets the connection to each process of an MCP server that is for nobody in particular, and its era. nil gets
+	// none.
+	Connect func(pool string, conn *wire.Conn, era string)
 	// Affinity remembers which worker served a session. nil remembers nothing.
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.

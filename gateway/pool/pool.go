@@ -106,7 +106,7 @@ func (p *poolState) watchConn(u *upstream) {
 		}
 		if connect := p.dispatcher.config.Connect; connect != nil && u.spec.MCP.On() &&
 			u.spec.IsolatedBy() == spec.IsolateNone {
-			p.dispatcher.work.Go(func() { connect(p.pool, conn) })
+			p.dispatcher.work.Go(func() { connect(p.pool, conn, u.process.Era()) })
 		}
 		wire.AfterDone(conn, func() {
 			p.mu.Lock()

@@ -111,7 +111,7 @@ func (d *jsonrpc) receiveResponse(c *Conn, m rpcMessage) error {
 	} else if m.Result == nil {
 		return violation("a response with neither result nor error")
 	}
-	if c.receiver.Load() != nil && bytes.HasPrefix(m.ID, []byte(listenerPrefix)) {
+	if d.o.MCP && bytes.HasPrefix(m.ID, []byte(listenerPrefix)) {
 		return nil
 	}
 	id, err := strconv.ParseUint(string(m.ID), 10, 32)

@@ -84,7 +84,7 @@ func buildPrevious(t *testing.T, program string) {
 	} else {
 		tree = "../.."
 	}
-	require.NoError(t, run("go", "build", "-C", tree, "-ldflags=-s -w", "-o", program, "./cmd/tempool"))
+	require.NoError(t, run("go", "build", "-C", tree, "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/tempool"))
 }
 
 // An agent of an earlier version is replaced by this one, and that by the next one, while callers call and a client
