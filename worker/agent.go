@@ -156,7 +156,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) error {
 		return err
 	}
 	a.report.Store(a.newReport())
-	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log}
+	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log,
+		PoolDown: a.metrics.PoolDown}
 	if err := a.startActivityWorkers(); err != nil {
 		return err
 	}

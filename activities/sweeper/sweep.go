@@ -44,6 +44,9 @@ type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
 	Logger    *slog.Logger
+	// PoolDown is called for each pool that a sweep finds with workers of which none serves; nil for nothing. No other
+	// agent may know of it.
+	PoolDown func(pool string)
 }
 
 // Sweep compares pools with the workflows that are open, until length has passed.
@@ -172,6 +175,9 @@ func (s *Sweeper) check(ctx context.Context, pool string) error {
 	status, err := s.poolStatus(ctx, id)
 	if err != nil {
 		return err
+	}
+	if s.PoolDown != nil && status.Ready == 0 && status.Size > 0 {
+		s.PoolDown(pool)
 	}
 	unknown := slices.DeleteFunc(slices.Clone(open), func(id string) bool {
 		_, slot, _ := workerOf(id)

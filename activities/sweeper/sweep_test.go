@@ -67,7 +67,8 @@ func answers(roster []api.RosterEntry, listed []string,
 			}
 			return found
 		}, nil)
-	status, err := converter.GetDefaultDataConverter().ToPayloads(api.PoolStatus{Pool: "p", Workers: roster})
+	status, err := converter.GetDefaultDataConverter().ToPayloads(
+		api.PoolStatus{Pool: "p", Size: len(roster), Workers: roster})
 	if err != nil {
 		panic(err)
 	}
@@ -105,6 +106,19 @@ func checked(t *testing.T, temporal *mocks.Client) []mock.Call {
 	}
 	return slices.DeleteFunc(slices.Clone(temporal.Calls),
 		func(c mock.Call) bool { return c.Method != "SignalWorkflow" })
+}
+
+// No agent may have heard of a pool whose workers wait for a host that does not come.
+func TestASweepTellsOfAPoolWithoutAWorkerThatServes(t *testing.T) {
+	listed := []string{api.PoolWorkflowID("p")}
+	temporal := answers([]api.RosterEntry{{Slot: 0}}, listed, map[string]*workflow.WorkflowExecutionInfo{
+		listed[0]: {Status: enums.WORKFLOW_EXECUTION_STATUS_RUNNING},
+	})
+	var down []string
+	sweeper := &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler),
+		PoolDown: func(pool string) { down = append(down, pool) }}
+	require.NoError(t, newSweep(sweeper).once(t.Context()))
+	require.Equal(t, []string{"p"}, down)
 }
 
 func TestASweepEndsTheWorkersOfPoolsThatAreNotOpenOrDoNotHaveThem(t *testing.T) {

@@ -108,6 +108,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for pool := range c.stats.pools {
 		pools[pool] = true
 	}
+	for worker := range usage { // the first start of a pool takes as long as it takes
+		if pool, _, err := api.ParseWorkerName(worker); err == nil {
+			pools[pool] = true
+		}
+	}
 	c.workersLocked(s, snapshot, usage)
 	c.stats.mu.Unlock()
 	c.poolStatus(s, slices.Sorted(maps.Keys(pools)), snapshot.ControlPlane)

@@ -103,6 +103,11 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 	if err != nil {
 		return "", false
 	}
+	l.usePoolLocked(pool)
+	return pool, true
+}
+
+func (l *workerStats) usePoolLocked(pool string) {
 	if _, known := l.pools[pool]; !known {
 		l.startDuration.WithLabelValues(pool)
 		l.probeDuration.WithLabelValues(pool)
@@ -118,7 +123,6 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 		}
 	}
 	l.pools[pool] = time.Now()
-	return pool, true
 }
 
 func (l *workerStats) Started(p api.Process, took time.Duration) {
@@ -188,6 +192,13 @@ func (m *Metrics) Ended(worker string, outcome lifecycle.State) {
 	if pool, ok := m.stats.poolLocked(worker); ok {
 		m.stats.ended.WithLabelValues(pool, string(outcome)).Inc()
 	}
+}
+
+// PoolDown has the metrics of a pool served here although it may have no process on this host, nor on another one.
+func (m *Metrics) PoolDown(pool string) {
+	m.stats.mu.Lock()
+	defer m.stats.mu.Unlock()
+	m.stats.usePoolLocked(pool)
 }
 
 // Decided implements activities.Observer.
