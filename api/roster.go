@@ -61,6 +61,8 @@ type RosterEntry struct {
 	// Starts and StartsFailed count the finished starts of this workflow, and those of them that failed.
 	Starts       int64 `json:"starts,omitempty"`
 	StartsFailed int64 `json:"starts_failed,omitempty"`
+	// Failures is Metrics.ConsecutiveFailures.
+	Failures int `json:"failures,omitempty"`
 }
 
 // Worker is the worker of a pool as far as its entry says.
@@ -71,7 +73,7 @@ func (e RosterEntry) Worker(pool string) Worker {
 			Worker: name, State: e.State, Incarnation: e.Incarnation, Host: e.Host, PID: e.PID, Since: e.Since,
 			Reason: e.Reason, SpecVersion: e.SpecVersion, LeaseSeq: e.LeaseSeq,
 		},
-		Metrics:  Metrics{ID: name, Restarts: max(0, e.Incarnation-1)},
+		Metrics:  Metrics{ID: name, Restarts: max(0, e.Incarnation-1), ConsecutiveFailures: e.Failures},
 		Endpoint: e.Endpoint,
 	}
 }

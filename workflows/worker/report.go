@@ -159,7 +159,7 @@ func (r reporter) workerChanged(gone bool) api.RosterEntry {
 		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
-		Starts: r.Starts, StartsFailed: r.StartsFailed,
+		Starts: r.Starts, StartsFailed: r.StartsFailed, Failures: r.Failures,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
 	}
 }
