@@ -36,41 +36,53 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartb
 	return v, at, nil
 }
 
-// reports are what the hosts of a pool's workers last reported, and of their processes by worker. A host that cannot be
-// described reports nothing.
-func (c *Client) reports(ctx context.Context, s api.PoolStatus) (map[string]api.ProcessReport, []api.HostHeartbeat) {
-	var hosts []string
+// heartbeats are what the hosts of a pool's workers last reported. A host that cannot be described reports nothing.
+func (c *Client) heartbeats(ctx context.Context, s api.PoolStatus) map[string]api.HostHeartbeat {
+	hosts := hostsOf(s)
+	each := make([]api.HostHeartbeat, len(hosts))
+	sleep.Each(len(hosts), concurrentQueries, func(i int) {
+		each[i], _ = c.HostHeartbeat(ctx, hosts[i]) // figures that are missing are as of the last checkpoint
+	})
+	heartbeats := make(map[string]api.HostHeartbeat, len(hosts))
+	for i, host := range hosts {
+		heartbeats[host] = each[i]
+	}
+	return heartbeats
+}
+
+// hostsOf are the hosts of a pool's workers.
+func hostsOf(s api.PoolStatus) (hosts []string) {
 	for _, w := range s.Workers {
 		if w.Host != "" && !slices.Contains(hosts, w.Host) {
 			hosts = append(hosts, w.Host)
 		}
 	}
-	heartbeats := make([]api.HostHeartbeat, len(hosts))
-	sleep.Each(len(hosts), concurrentQueries, func(i int) {
-		heartbeats[i], _ = c.HostHeartbeat(ctx, hosts[i]) // figures that are missing are as of the last checkpoint
-	})
+	return hosts
+}
+
+// ProcessesOf are the processes that hosts report, by worker.
+func ProcessesOf(hosts map[string]api.HostHeartbeat) map[string]api.ProcessReport {
 	reports := map[string]api.ProcessReport{}
-	for _, host := range heartbeats {
+	for _, host := range hosts {
 		for _, v := range host.Processes {
 			reports[v.Worker] = v
 		}
 	}
-	return reports, heartbeats
+	return reports
 }
 
-// addHosts adds to the view of a pool what its hosts report of its clients.
-func addHosts(view *api.PoolWorkers, hosts []api.HostHeartbeat) {
-	view.LastMinute = lastMinute(view.Pool, hosts)
+// addClients adds to the view of a pool what its hosts report of its clients.
+func addClients(view *api.PoolWorkers, hosts map[string]api.HostHeartbeat) {
 	for _, host := range hosts {
 		view.MCPSessions += host.MCPSessions[view.Pool]
 	}
 }
 
-// lastMinute adds up what hosts report of the calls of a pool; nil if none does.
-func lastMinute(pool string, hosts []api.HostHeartbeat) *api.Rates {
+// LastMinuteOf adds up what the hosts of a pool's workers report of its calls; nil if none does.
+func LastMinuteOf(status api.PoolStatus, hosts map[string]api.HostHeartbeat) *api.Rates {
 	all := api.Figures{}
-	for _, host := range hosts {
-		all.Add(host.Figures[pool], true)
+	for _, host := range hostsOf(status) {
+		all.Add(hosts[host].Figures[status.Pool], true)
 	}
 	if all.Seconds == 0 {
 		return nil

@@ -17,7 +17,7 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 		Assessment: &api.Assessment{Grade: "good", Score: 90, Watch: "Watch closely: memory grows.", FailsInMS: 7_500,
 			CallsPerMinute: 3},
 	}
-	w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}).Workers[0]
+	w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}, nil).Workers[0]
 	require.Equal(t, "Watch closely: memory grows.", w.Watch)
 	require.InDelta(t, 7.5, w.FailsInS, 0)
 	require.InDelta(t, 3, w.CallsPerMinute, 0)
@@ -38,7 +38,7 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	}
 	for _, state := range lifecycle.States() {
 		status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: state, Incarnation: 2}}}
-		w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}).Workers[0]
+		w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}, nil).Workers[0]
 		if !state.Live() {
 			require.Zero(t, w.CurrentMemoryBytes, "the last heartbeat is older than the end of the process (%s)", state)
 			continue
@@ -49,19 +49,22 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	}
 }
 
-func TestTheLastMinuteOfAPoolIsThatOfAllHosts(t *testing.T) {
-	hosts := []api.HostHeartbeat{
-		{Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}}}, {},
-		{Figures: map[string]api.Figures{"p": {Seconds: 50, Calls: 60,
+func TestTheLastMinuteOfAPoolIsThatOfAllHostsOfItsWorkers(t *testing.T) {
+	hosts := map[string]api.HostHeartbeat{
+		"a": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}}}, "b": {},
+		"c": {Figures: map[string]api.Figures{"p": {Seconds: 50, Calls: 60,
 			Errors: api.Counts{{Name: "worker_error", Count: 6}}}}},
+		"d": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 1000}}},
 	}
-	rates := lastMinute("p", hosts)
+	status := api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{{Host: "a"}, {Host: "b"}, {Host: "c"}, {Host: "a"}}}
+	rates := LastMinuteOf(status, hosts)
 	require.InDelta(t, 2, rates.CallsPerSecond, 1e-9)
 	require.Equal(t, map[string]float64{"worker_error": 0.1}, rates.ErrorsPerSecond)
 	require.InEpsilon(t, 1.28, rates.ServingMS.P99, 0.01)
-	require.Nil(t, lastMinute("q", hosts))
-	hosts[0].MCPSessions, hosts[1].MCPSessions = map[string]int{"p": 2}, map[string]int{"p": 3, "q": 1}
+	require.Nil(t, LastMinuteOf(api.PoolStatus{Pool: "q", Workers: status.Workers}, hosts))
+	hosts["a"] = api.HostHeartbeat{MCPSessions: map[string]int{"p": 2}}
+	hosts["b"] = api.HostHeartbeat{MCPSessions: map[string]int{"p": 3, "q": 1}}
 	view := api.PoolWorkers{Pool: "p"}
-	addHosts(&view, hosts)
-	require.Equal(t, []any{5, *rates}, []any{view.MCPSessions, *view.LastMinute})
+	addClients(&view, hosts)
+	require.Equal(t, 5, view.MCPSessions)
 }

@@ -40,15 +40,16 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	reports, hosts := p.client.reports(ctx, status)
-	view := RosterOf(status, reports)
-	addHosts(&view, hosts)
+	heartbeats := p.client.heartbeats(ctx, status)
+	view := RosterOf(status, ProcessesOf(heartbeats), LastMinuteOf(status, heartbeats))
+	addClients(&view, heartbeats)
 	return view, nil
 }
 
-// RosterOf joins a pool's status with what the hosts last reported of their processes, by worker.
-func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport) api.PoolWorkers {
+// RosterOf joins a pool's status with what the hosts last reported of their processes, by worker, and of its calls.
+func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport, lastMinute *api.Rates) api.PoolWorkers {
 	view := poolView(status)
+	view.LastMinute = lastMinute
 	for i, entry := range status.Workers {
 		w := entry.Worker(status.Pool)
 		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
@@ -111,8 +112,10 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 		return api.PoolWorkers{}, err
 	}
 	view := poolView(status)
-	reports, hosts := p.client.reports(ctx, status)
-	addHosts(&view, hosts)
+	heartbeats := p.client.heartbeats(ctx, status)
+	reports := ProcessesOf(heartbeats)
+	view.LastMinute = LastMinuteOf(status, heartbeats)
+	addClients(&view, heartbeats)
 	sleep.Each(len(status.Workers), concurrentQueries, func(i int) { // a failure is in its worker's Error
 		entry := status.Workers[i]
 		view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])

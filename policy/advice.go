@@ -42,11 +42,34 @@ func alerts(p pool) []Alert {
 		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(halted),
 			Runbook(api.AlertRolloutHalted)})
 	}
+	if refused, share := p.refused(); refused != "" {
+		text := fmt.Sprintf("%.0f %% of the calls of the last minute found no worker: %s.", 100*share, refused)
+		list = append(list, Alert{SeverityCritical, "", text, Runbook("calls_refused")})
+	}
 	for _, w := range p.workers {
 		list = append(list, w.alerts(p)...)
 	}
 	slices.SortStableFunc(list, func(a, b Alert) int { return cmp.Compare(a.Severity, b.Severity) }) // critical is first
 	return list
+}
+
+// refused is how many calls a second no worker took in the last minute, by code, and their share of all calls; "" if
+// they are few.
+func (p pool) refused() (rates string, share float64) {
+	r := p.LastMinute
+	if r == nil || r.CallsPerSecond == 0 {
+		return "", 0
+	}
+	var each []string
+	for _, code := range []api.Code{api.CodeQueueFull, api.CodeQueueTimeout, api.CodeNoWorkers} {
+		if rate := r.ErrorsPerSecond[string(code)]; rate > 0 {
+			each, share = append(each, fmt.Sprintf("%.2g %s a second", rate, code)), share+rate/r.CallsPerSecond
+		}
+	}
+	if share <= muchFailed {
+		return "", 0
+	}
+	return strings.Join(each, ", "), share
 }
 
 // killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a
@@ -155,13 +178,15 @@ func recommendations(p pool, measured []worker) []string {
 	about(func(w worker) bool { return w.State == lifecycle.Suspended },
 		"To let {all} serve again: tempool workers resume {one}.")
 	about(func(w worker) bool { return w.State == lifecycle.Pending && w.code == api.ReasonNoCapacity },
-		"Start an agent that can take {all}, or raise --capacity of one; tempool pool status "+p.Pool+
-			" shows what is missing.")
+		"Start an agent that can take {all}, raise --capacity of one, or let one that drains have workers again (tempool "+
+			"hosts undrain HOST); tempool pool status "+p.Pool+" shows what is missing.")
 	if p.status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one " +
 			"at a time.")
 	}
-	about(func(w worker) bool { return !w.resting && total(w.RestartsByReason) >= manyRestarts },
+	about(func(w worker) bool {
+		return !w.resting && (total(w.RestartsByReason) >= manyRestarts || w.ConsecutiveFailures > 1)
+	},
 		"Find out why the processes of {all} end unexpectedly"+mostly(p.workers)+": tempool history {first}.")
 	about(worker.failsCalls,
 		"Investigate the failing calls of {all}: tempool logs {first} has the program's output, the callers have the errors.")
@@ -303,7 +328,11 @@ func sizeAdvice(p pool, measured []worker) string {
 			idle++
 		}
 	}
+	refused, _ := p.refused()
 	switch {
+	case refused != "":
+		return fmt.Sprintf("Scale up, if the hosts have capacity, or send fewer calls at the same time: tempool pool scale "+
+			"%s %d.", p.Pool, p.Size+max(1, p.Size/2))
 	case p.Size > 0 && leased == len(measured):
 		all := "Its only worker is leased"
 		if leased > 1 {

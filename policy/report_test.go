@@ -101,8 +101,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.State, w.Reason, w.code = lifecycle.Pending, "nobody took it; start an…", api.ReasonNoCapacity // as in a roster
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an…"},
-			[]string{"Start an agent that can take p/1, or raise --capacity of one; tempool pool status p shows what is " +
-				"missing."},
+			[]string{"Start an agent that can take p/1, raise --capacity of one, or let one that drains have workers again " +
+				"(tempool hosts undrain HOST); tempool pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
 			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "p/0 did not come back"}; return p }(),
@@ -119,6 +119,24 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)),
 			StatusHealthy, nil,
 			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): tempool history p/0."},
+		},
+		"calls that find no worker": {
+			func() pool {
+				p := poolOf(well(0), well(1))
+				p.LastMinute = &api.Rates{CallsPerSecond: 2,
+					ErrorsPerSecond: map[string]float64{"queue_full": 0.4, "no_workers": 0.1, "worker_error": 1}}
+				return p
+			}(), StatusHealthy,
+			[]string{"critical  25 % of the calls of the last minute found no worker: 0.4 queue_full a second, " +
+				"0.1 no_workers a second."},
+			[]string{"or send fewer calls at the same time: tempool pool scale p 3."},
+		},
+		"few calls that find no worker": {
+			func() pool {
+				p := poolOf(well(0))
+				p.LastMinute = &api.Rates{CallsPerSecond: 2, ErrorsPerSecond: map[string]float64{"queue_full": 0.1}}
+				return p
+			}(), StatusHealthy, nil, []string{NothingToDo},
 		},
 		"calls that fail": {
 			poolOf(like(0, func(w *worker) { w.RequestsFailed = 20 })), StatusHealthy,
@@ -233,7 +251,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
 			})), StatusShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."},
-			[]string{"Nothing to do."},
+			[]string{"Find out why the processes of p/1 end unexpectedly: tempool history p/1."},
 		},
 		"a decision that was only recorded": {
 			poolOf(like(0, func(w *worker) {

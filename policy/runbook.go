@@ -15,6 +15,7 @@ var runbooks = map[string]string{
 	"start_failed":         "tempoolstartsfail",
 	"worker_restarts":      "tempoolworkerrestarts",
 	"calls_fail":           "tempoolcallsfail",
+	"calls_refused":        "tempoolcallsrefused",
 	"no_answer":            "no-answer",
 	api.AlertStartsHeld:    "tempoolstartsheld",
 	api.AlertRolloutHalted: "tempoolrollouthalted",

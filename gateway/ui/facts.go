@@ -27,6 +27,7 @@ const (
 type facts struct {
 	hosts     []host
 	pools     []poolFacts
+	reported  map[string]api.HostHeartbeat // by host
 	processes map[string]api.ProcessReport // by worker
 	all       bool                         // the visitor may use every pool
 	trouble   []string                     // what could not be found out
@@ -46,15 +47,13 @@ type host struct {
 	left bool
 }
 
-// processesOf are the processes of all hosts, by worker.
-func processesOf(hosts []host) map[string]api.ProcessReport {
-	processes := map[string]api.ProcessReport{}
+// heartbeatsOf is what the hosts last reported.
+func heartbeatsOf(hosts []host) map[string]api.HostHeartbeat {
+	reported := make(map[string]api.HostHeartbeat, len(hosts))
 	for _, host := range hosts {
-		for _, process := range host.Heartbeat.Processes {
-			processes[process.Worker] = process
-		}
+		reported[host.ID] = host.Heartbeat
 	}
-	return processes
+	return reported
 }
 
 // waitingFor counts the calls and clients that wait for a worker of a pool, as the hosts last reported.
@@ -75,7 +74,8 @@ func (v *visit) fleetFacts() facts {
 	both.Go(func() { hosts = v.hosts(ctx) })
 	names, trouble := v.poolNames(ctx)
 	both.Wait()
-	f := facts{hosts: hosts.value, processes: processesOf(hosts.value), all: v.principal.EveryPool()}
+	f := facts{hosts: hosts.value, reported: heartbeatsOf(hosts.value), all: v.principal.EveryPool()}
+	f.processes = tempool.ProcessesOf(f.reported)
 	if hosts.err != nil {
 		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
 	}

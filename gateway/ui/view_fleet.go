@@ -106,7 +106,8 @@ func (v *visit) fleetPage() error {
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	for _, p := range f.pools {
-		row, trouble := newPoolRow(p, tempool.RosterOf(p.PoolStatus, f.processes), f.processes, now)
+		workers := tempool.RosterOf(p.PoolStatus, f.processes, tempool.LastMinuteOf(p.PoolStatus, f.reported))
+		row, trouble := newPoolRow(p, workers, f.processes, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory =

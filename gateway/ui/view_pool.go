@@ -83,8 +83,9 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	processes := processesOf(hosts.value)
-	workers := tempool.RosterOf(status.value, processes)
+	reported := heartbeatsOf(hosts.value)
+	processes := tempool.ProcessesOf(reported)
+	workers := tempool.RosterOf(status.value, processes, tempool.LastMinuteOf(status.value, reported))
 	if status.err == nil {
 		shown := workers
 		shown.Workers = paged(shown.Workers, newPager(v.r.URL, len(shown.Workers)))

@@ -100,8 +100,8 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	asking.Wait()
 
 	entry := status.value.Workers[0]
-	processes := processesOf(hosts.value)
-	w := tempool.RosterOf(status.value, processes).Workers[0]
+	processes := tempool.ProcessesOf(heartbeatsOf(hosts.value))
+	w := tempool.RosterOf(status.value, processes, nil).Workers[0]
 	process, reported := processes[w.Worker]
 	if view.State = state; stateErr == nil {
 		w.Adopt(state)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
@@ -321,12 +322,14 @@ func (d *diagnosis) placement(s setup) {
 		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
 		return
 	}
-	labels, root := []string{}, false
+	labels, root, reported := []string{}, false, map[string]api.HostHeartbeat{}
 	for _, h := range s.hosts {
+		reported[h.ID] = h.Heartbeat
 		if r := h.Heartbeat.Agent; r != nil {
 			root, labels = root || r.Root, append(labels, r.Labels...)
 		}
 	}
+	processes := tempool.ProcessesOf(reported)
 	for _, p := range s.pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
@@ -338,7 +341,8 @@ func (d *diagnosis) placement(s setup) {
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
 		} else {
-			d.health(subject, policy.NewRosterReport(p.PoolStatus, s.now))
+			workers := tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
+			d.health(subject, policy.NewReport(p.PoolStatus, workers, s.now))
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
