@@ -30,6 +30,8 @@ type situation struct {
 	size    int    // 0 is 1
 	set     func(s *spec.Spec)
 	act     func(env *testEnv, p *tempool.Pool) // once all its workers are ready
+	// own is like act, for a pool that has a host of its name to itself.
+	own func(env *testEnv, p *tempool.Pool, a *agent)
 
 	status policy.Status
 	state  lifecycle.State // of worker 0
@@ -117,9 +119,25 @@ func workers(command string, further ...string) func(*testEnv, *tempool.Pool) {
 	}
 }
 
-func isKilled(env *testEnv, p *tempool.Pool) {
-	killProcess(env.t, env.waitLater(p, "it is ready", 0).Workers[0].PID)
-	env.waitLater(p, "the next process is ready", 1)
+func isKilled(times int64) func(*testEnv, *tempool.Pool) {
+	return func(env *testEnv, p *tempool.Pool) {
+		for n := range times {
+			killProcess(env.t, env.waitLater(p, "it is ready", n).Workers[0].PID)
+		}
+		env.waitLater(p, "the next process is ready", times)
+	}
+}
+
+func leaks(env *testEnv, p *tempool.Pool) {
+	l := startLoad(env.t, env.gatewayClient("night"), "/v1/pools/"+p.Name()+"/call/leak", 4, 1)
+	env.waitFor(p, "it was replaced repeatedly", func(v api.PoolWorkers) bool {
+		return v.Workers[0].RotationsByReason["memory"] >= 3
+	})
+	l.stop()
+}
+
+func findNoWorker(env *testEnv, p *tempool.Pool) {
+	startLoad(env.t, env.gatewayClient("night"), "/v1/pools/"+p.Name()+"/call/nap", 10, 2)
 }
 
 func leases(env *testEnv, p *tempool.Pool) {
@@ -142,11 +160,34 @@ type views struct {
 	list   listed
 	status policy.Report
 	page   string // of the dashboard
+	// metrics are the gauges of its size and, by state, its workers.
+	metrics map[string]int
 }
 
-// views asks all views about these pools.
-func (env *testEnv) views(names []string) map[string]views {
-	all := map[string]views{}
+// metrics are what the agents of these hosts say of each pool.
+func (env *testEnv) metrics(hosts []string) map[string]map[string]int {
+	all := map[string]map[string]int{}
+	for _, host := range hosts {
+		s := readScrape(env.t, env.gatewayClient(host))
+		for _, m := range append(s.series("tempool_pool_size"), s.series("tempool_pool_workers")...) {
+			labels := map[string]string{}
+			for _, label := range m.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if all[labels["pool"]] == nil {
+				all[labels["pool"]] = map[string]int{}
+			}
+			if n := int(m.GetGauge().GetValue()); n > 0 {
+				all[labels["pool"]][labels["state"]] = n
+			}
+		}
+	}
+	return all
+}
+
+// views asks all views about these pools, and the agents of these hosts for metrics.
+func (env *testEnv) views(names, hosts []string) map[string]views {
+	all, metrics := map[string]views{}, env.metrics(hosts)
 	for _, roster := range ctlJSON[[]api.PoolWorkers](env, "ps") {
 		all[roster.Pool] = views{ps: roster}
 	}
@@ -162,7 +203,7 @@ func (env *testEnv) views(names []string) map[string]views {
 		require.NoError(env.t, err)
 		page, err := io.ReadAll(answer.Body)
 		require.NoError(env.t, errors.Join(err, answer.Body.Close()))
-		v.page = html.UnescapeString(string(page))
+		v.page, v.metrics = html.UnescapeString(string(page)), metrics[name]
 		all[name] = v
 	}
 	return all
@@ -179,9 +220,12 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 			return fmt.Sprintf("ps or pool list: %v, pool status: %s", other, report.Overview.Summary)
 		}
 	}
-	said := report.Overview.Summary
+	if want := states(report.Overview); !maps.Equal(want, v.metrics) {
+		return fmt.Sprintf("metrics: %v, pool status: %v", v.metrics, want)
+	}
+	said, critical := report.Overview.Summary, s.status == policy.StatusDown
 	for _, alert := range report.Alerts {
-		said += "\n" + alert.Text
+		said, critical = said+"\n"+alert.Text, critical || alert.Severity == policy.SeverityCritical
 		if !strings.HasPrefix(alert.Runbook, "https://") || strings.HasSuffix(alert.Runbook, "#") {
 			return "no runbook: " + alert.Text
 		}
@@ -214,11 +258,10 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 	if len(report.Alerts) > 0 && !strings.Contains(v.page, report.Overview.Summary) {
 		return "the dashboard does not say: " + report.Overview.Summary
 	}
-	level := map[policy.Status]string{policy.StatusDown: "problem"}[s.status]
 	for _, f := range d.Findings {
 		if f.Subject == "pool "+name && f.Check != "root" {
 			switch {
-			case level == "problem" != (f.Level == "problem"):
+			case critical != (f.Level == "problem"):
 				return fmt.Sprintf("doctor: %+v", f)
 			case f.Check == "pools" && f.Level != "ok" && s.advice != "" && !strings.Contains(f.Action, s.advice):
 				return fmt.Sprintf("doctor advises %q, pool status %q", f.Action, advice)
@@ -229,12 +272,25 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 	return "doctor says nothing"
 }
 
-// In each situation ps, pool status, pool list, doctor and the dashboard tell the same state, cause and remedy.
+// states are what the metrics of a pool have to say: they count busy workers as ready.
+func states(o policy.Overview) map[string]int {
+	all := maps.Clone(o.States)
+	all["ready"] += all["busy"]
+	delete(all, "busy")
+	if all[""] = o.Size; all["ready"] == 0 {
+		delete(all, "ready")
+	}
+	return all
+}
+
+// In each situation ps, pool status, pool list, doctor, the dashboard and the metrics tell the same state, cause and
+// remedy.
 func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	env := oneHost(t, "night", "--capacity", "100")
 	env.startAgent("tiny", "--labels", "tiny", "--capacity", "1")
 	end := filepath.Join(env.dir, "end") // ends the programs that do not end otherwise
 	t.Cleanup(func() { require.NoError(t, os.WriteFile(end, nil, 0o600)) })
+	hosts := []string{"night", "tiny", "host-drains"} // of the agents that live to the end
 	var acting sync.WaitGroup
 	for name, s := range situations {
 		shell := spec.Default()
@@ -250,11 +306,17 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 		if s.set != nil {
 			s.set(&shell)
 		}
+		act := s.act
+		if s.own != nil {
+			shell.Pool.Placement = name
+			agent := env.startAgent(name, "--labels", name)
+			act = func(env *testEnv, p *tempool.Pool) { s.own(env, p, agent) }
+		}
 		pool := env.beginPool(shell)
-		if s.act != nil {
+		if act != nil {
 			acting.Go(func() {
 				env.waitReady(pool, max(1, s.size))
-				s.act(env, pool)
+				act(env, pool)
 			})
 		}
 	}
@@ -266,7 +328,7 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	deadline := time.Now().Add(waitTimeout)
 	for ; len(left) > 0 && time.Now().Before(deadline); sleep(t, time.Second) {
 		doctor := env.doctor()
-		seen := env.views(slices.Collect(maps.Keys(left)))
+		seen := env.views(slices.Collect(maps.Keys(left)), hosts)
 		for name := range left {
 			if left[name] = situations[name].disagreement(seen[name], doctor, name); left[name] == "" {
 				delete(left, name)
@@ -280,8 +342,23 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 
 var situations = map[string]situation{
 	"healthy": {status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
-	"killed-once": {act: isKilled,
+	"killed-once": {act: isKilled(1),
 		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy"},
+	"killed-often": {act: isKilled(3),
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "end unexpectedly"},
+	"template-fails": {set: both(runs("broken.py"), once, func(s *spec.Spec) { s.Start.Fork = true }),
+		status: policy.StatusDown, state: lifecycle.Failed, cause: "model file is missing", advice: restartAdvice},
+	"agent-gone": {own: func(_ *testEnv, _ *tempool.Pool, a *agent) { a.kill() },
+		status: policy.StatusDown, state: lifecycle.Pending, cause: "agent-gone", advice: "Start an agent"},
+	"host-drains": {own: func(env *testEnv, p *tempool.Pool, _ *agent) {
+		env.ctl(cli.ExitOK, "hosts", "drain", p.Name(), "--reason", "new kernel", "--no-wait")
+	}, status: policy.StatusDown, state: lifecycle.Pending, cause: "host-drains", advice: "tempool hosts undrain"},
+	"queue-full": {set: both(runs("trouble.py"), func(s *spec.Spec) { s.Queue.Size = 1 }), act: findNoWorker,
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "queue_full", advice: "pool scale queue-full 2"},
+	"leaks": {set: both(runs("leak.py"), func(s *spec.Spec) {
+		s.Pool.Env["LEAK"], s.Rotation.MaxMemory = "40", 80<<20
+	}), act: leaks,
+		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "Look for a leak"},
 	"dead-at-start": {program: "exit 3", set: both(once, handshake),
 		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 3", advice: restartAdvice},
 	"dead-in-a-second": {program: "sleep 0.3; exit 4", set: once,
