@@ -23,12 +23,16 @@ func TestEveryKindOfProblemHasASectionOfTheRunbookAndEverySectionAKind(t *testin
 		require.Contains(t, sections, section, kind)
 		reached[section] = true
 	}
-	rules := docs.Read(t, "deploy/prometheus/alerts.yml")
-	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(rules, -1) {
-		reached[strings.ToLower(alert[1])] = true
+	rules := strings.Split(docs.Read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
+	for _, rule := range rules {
+		alert, _, _ := strings.Cut(rule, "\n")
+		section := strings.ToLower(alert)
+		require.Contains(t, sections, section)
+		require.Contains(t, rule, `runbook_url: "`+runbookPage+"#"+section+`"`)
+		reached[section] = true
 	}
 	require.Empty(t, slices.DeleteFunc(sections, func(section string) bool { return reached[section] }),
 		"no problem leads to these sections")
 	mail := docs.Read(t, "deploy/prometheus/alertmanager.yml")
-	require.Contains(t, mail, runbookPage+"#{{ .Labels.alertname | toLower }}")
+	require.Contains(t, mail, "{{ .Annotations.runbook_url }}")
 }
