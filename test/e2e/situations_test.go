@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"html"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -199,11 +196,7 @@ func (env *testEnv) views(names, hosts []string) map[string]views {
 	for _, name := range names {
 		v := all[name]
 		v.status = ctlJSON[struct{ Report policy.Report }](env, "pool", "status", name).Report
-		answer, err := env.gatewayClient("night").Get("http://gateway/ui/pools/" + name)
-		require.NoError(env.t, err)
-		page, err := io.ReadAll(answer.Body)
-		require.NoError(env.t, errors.Join(err, answer.Body.Close()))
-		v.page, v.metrics = html.UnescapeString(string(page)), metrics[name]
+		v.page, v.metrics = env.page("night", "/ui/pools/"+name), metrics[name]
 		all[name] = v
 	}
 	return all
@@ -284,7 +277,7 @@ func states(o policy.Overview) map[string]int {
 }
 
 // In each situation ps, pool status, pool list, doctor, the dashboard and the metrics tell the same state, cause and
-// remedy.
+// remedy; and a command's exit code is 1 only if it cannot, or if doctor finds a problem.
 func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	env := oneHost(t, "night", "--capacity", "100")
 	env.startAgent("tiny", "--labels", "tiny", "--capacity", "1")
@@ -338,6 +331,9 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	for name, says := range left {
 		t.Errorf("%s: %s", name, says)
 	}
+	env.requireExitCodes()
+	env.page("night", "/ui/")
+	env.requireViewsWithoutTemporal("night", "healthy")
 }
 
 var situations = map[string]situation{

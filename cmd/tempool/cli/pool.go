@@ -151,6 +151,7 @@ type poolSummary struct {
 	Rollout     *api.Rollout `json:"rollout,omitempty"`
 	// Error says why the pool did not answer; the numbers are 0 then.
 	Error string `json:"error,omitempty"`
+	err   error
 }
 
 func (a *app) poolListCommand() *cobra.Command {
@@ -164,7 +165,14 @@ func (a *app) poolListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printResult(pools, func(text *strings.Builder) { a.writePools(text, pools) })
+		if err := a.printResult(pools, func(text *strings.Builder) { a.writePools(text, pools) }); err != nil {
+			return err
+		}
+		var failed []error
+		for _, p := range pools {
+			failed = append(failed, p.err)
+		}
+		return errors.Join(failed...)
 	})
 }
 
@@ -172,7 +180,7 @@ func (a *app) poolListCommand() *cobra.Command {
 func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	s, err := p.Status(ctx)
 	if err != nil {
-		return poolSummary{Pool: p.Name(), Error: message(err)}, nil
+		return poolSummary{Pool: p.Name(), Error: message(err), err: err}, nil
 	}
 	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping,
 		Rollout: s.Rollout}, nil

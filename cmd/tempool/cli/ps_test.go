@@ -238,7 +238,8 @@ func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
 		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
-	r := succeed(t, f, "pool", "list")
+	r := fail(t, f, "pool", "list")
+	require.Equal(t, "tempool: no answer in time\n", r.err, "not all could be listed")
 	require.Equal(t, lines(
 		"POOL    READY  SPEC VERSION  NOTE",
 		"mute    0/0    0             no answer in time",
