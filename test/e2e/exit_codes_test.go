@@ -57,7 +57,8 @@ func (env *testEnv) requireExitCodes() {
 func (env *testEnv) requireViewsWithoutTemporal(host, pool string) {
 	require.NoError(env.t, env.server.Kill())
 	<-env.server.Done()
-	for _, view := range append(viewsOf(pool), []string{"history", pool + "/0"}, []string{"ps"}, []string{"pool", "list"}, []string{"hosts"}) {
+	for _, view := range append(viewsOf(pool), [][]string{{"history", pool + "/0"}, {"ps"}, {"pool", "list"},
+		{"hosts"}}...) {
 		env.exits(cli.ExitFailed, api.CodeUnavailable, view...)
 	}
 	doctor := env.doctor()
