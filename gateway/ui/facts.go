@@ -150,7 +150,11 @@ func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] 
 // askWorkers asks the workers on a page for their state.
 func (v *visit) askWorkers(ctx context.Context, page []api.PoolWorkers) {
 	tempool.AskWorkers(ctx, page, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
-		one := v.d.memos.workers.of(api.WorkerSource(api.WorkerName(pool, slot))).get(ctx, workerFreshFor, briefTimeout,
+		fresh := unfollowedFreshFor
+		if v.d.streams.follows(pool) {
+			fresh = workerFreshFor
+		}
+		one := v.d.memos.workers.of(api.WorkerSource(api.WorkerName(pool, slot))).get(ctx, fresh, briefTimeout,
 			func(ctx context.Context) (api.WorkerState, error) { return v.pool(pool).State(ctx, slot) })
 		return one.value, one.err
 	})
@@ -188,9 +192,9 @@ func message(err error) string {
 }
 
 const (
-	// freshFor is how long viewers share an answer of the control plane, and workerFreshFor that of a worker about which
-	// no event comes.
-	freshFor, workerFreshFor = time.Second, 10 * time.Second
+	// freshFor is how long viewers share an answer of the control plane, workerFreshFor that of a worker about which no
+	// event comes, and unfollowedFreshFor that of a worker while nobody follows the events of its pool.
+	freshFor, workerFreshFor, unfollowedFreshFor = time.Second, 10 * time.Second, time.Second / 2
 	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and
 	// briefTimeout does if the agent knows that Temporal does not answer.
 	askTimeout, briefTimeout = 4 * time.Second, time.Second

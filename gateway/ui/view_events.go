@@ -163,6 +163,10 @@ func (v *visit) live() error {
 	worker := v.r.URL.Query().Get("worker")
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)
 	defer cancel()
+	if o.Pool != "" && worker == "" && slices.Contains(o.Types, api.EventLeaseGranted) {
+		v.d.streams.follow(o.Pool, 1)
+		defer v.d.streams.follow(o.Pool, -1)
+	}
 	stream := http.NewResponseController(v.w)
 	_ = stream.SetReadDeadline(time.Time{}) // the stream outlasts the time to read a request
 	v.w.Header().Set("Content-Type", "text/event-stream")
@@ -255,6 +259,27 @@ type streams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int // by the principal's name
+	// leases are those about the leases of a pool, by pool.
+	leases map[string]int
+}
+
+// follow counts more streams about the leases of a pool, or fewer.
+func (s *streams) follow(pool string, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases == nil {
+		s.leases = map[string]int{}
+	}
+	if s.leases[pool] += more; s.leases[pool] == 0 {
+		delete(s.leases, pool)
+	}
+}
+
+// follows reports whether any stream is about the leases of a pool.
+func (s *streams) follows(pool string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[pool] > 0
 }
 
 // enter reports whether a principal may open one more stream. If so, it must leave at its end.

@@ -43,13 +43,17 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
 	extend := func(ctx context.Context, views []api.PoolWorkers) {
-		tempool.AskWorkers(ctx, views, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
-			return cp.Pool(pool).State(ctx, slot)
-		})
+		askWorkers(ctx, cp, views)
 		a.addControlPlane(ctx, cp, views)
 	}
 	return printPools(ctx, a, cp, args,
 		poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: a.writeWorkers})
+}
+
+func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
+	tempool.AskWorkers(ctx, views, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+		return cp.Pool(pool).State(ctx, slot)
+	})
 }
 
 func (a *app) statsCommand() *cobra.Command {

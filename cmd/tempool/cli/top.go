@@ -15,8 +15,12 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// topInterval is the time between a response and the next request.
-const topInterval = 2 * time.Second
+// topInterval is the least time between a response and the next request, and topShare how much of the time the screen
+// waits for responses at most: on a large fleet it asks less often.
+const (
+	topInterval = time.Second / 2
+	topShare    = 0.2
+)
 
 func (a *app) topCommand() *cobra.Command {
 	var gateways gatewayFlags
@@ -26,7 +30,7 @@ func (a *app) topCommand() *cobra.Command {
 		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its
 log and its history, and restart it. The last line shows the keys.
 
-It refreshes what tempool ps shows, two seconds after each response. While Temporal does not respond, it shows the
+It refreshes what tempool ps shows, half a second after each response, or later if responses take long. While Temporal does not respond, it shows the
 error and the last state, and keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints,
 once.`,
 		Example: `  tempool top

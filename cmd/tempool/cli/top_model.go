@@ -57,7 +57,7 @@ func (m top) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = msg.Width, msg.Height
 		return m.moved(0), nil
 	case topRosters:
-		return m.answered(msg), m.ask.wait()
+		return m.answered(msg), m.ask.wait(msg.took)
 	case topAsk:
 		again := m.ask.rosters()
 		if m.page == nil || m.asking {

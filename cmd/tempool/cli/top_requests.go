@@ -23,10 +23,10 @@ const (
 
 // topCommands are what the screen asks for. Each returns at once; its command's message is the answer.
 type topCommands interface {
-	rosters() tea.Cmd              // topRosters
-	text(page topPage) tea.Cmd     // topText
-	restart(worker string) tea.Cmd // topRestarted
-	wait() tea.Cmd                 // topAsk, after the interval
+	rosters() tea.Cmd                // topRosters
+	text(page topPage) tea.Cmd       // topText
+	restart(worker string) tea.Cmd   // topRestarted
+	wait(took time.Duration) tea.Cmd // topAsk, after the interval that follows a response which took so long
 }
 
 type (
@@ -34,6 +34,7 @@ type (
 	topRosters struct {
 		views []api.PoolWorkers
 		at    time.Time
+		took  time.Duration
 		err   string
 	}
 	// topText is the text of a page.
@@ -81,13 +82,15 @@ func (r topRequests) command(ask func(ctx context.Context) tea.Msg) tea.Cmd {
 
 func (r topRequests) rosters() tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
+		asked := r.app.now()
 		views, err := poolOrAll(ctx, r.app, r.cp, r.pool, pool.Roster)
-		return topRosters{views: views, at: r.app.now(), err: sentence(err)}
+		askWorkers(ctx, r.cp, views)
+		return topRosters{views: views, at: r.app.now(), took: r.app.now().Sub(asked), err: sentence(err)}
 	})
 }
 
-func (r topRequests) wait() tea.Cmd {
-	return tea.Tick(topInterval, func(time.Time) tea.Msg { return topAsk{} })
+func (r topRequests) wait(took time.Duration) tea.Cmd {
+	return tea.Tick(max(topInterval, time.Duration(float64(took)/topShare)-took), func(time.Time) tea.Msg { return topAsk{} })
 }
 
 func (r topRequests) restart(worker string) tea.Cmd {

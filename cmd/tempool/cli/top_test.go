@@ -18,8 +18,8 @@ import (
 // topAsked records what a screen asks for.
 type topAsked struct{ asked []string }
 
-func (r *topAsked) rosters() tea.Cmd { return r.record("rosters") }
-func (r *topAsked) wait() tea.Cmd    { return r.record("wait") }
+func (r *topAsked) rosters() tea.Cmd           { return r.record("rosters") }
+func (r *topAsked) wait(time.Duration) tea.Cmd { return r.record("wait") }
 func (r *topAsked) text(page topPage) tea.Cmd {
 	return r.record(fmt.Sprint(page.kind, " of ", page.worker))
 }
