@@ -90,7 +90,8 @@ func (r topRequests) rosters() tea.Cmd {
 }
 
 func (r topRequests) wait(took time.Duration) tea.Cmd {
-	return tea.Tick(max(topInterval, time.Duration(float64(took)/topShare)-took), func(time.Time) tea.Msg { return topAsk{} })
+	interval := max(topInterval, time.Duration(float64(took)/topShare)-took)
+	return tea.Tick(interval, func(time.Time) tea.Msg { return topAsk{} })
 }
 
 func (r topRequests) restart(worker string) tea.Cmd {
