@@ -111,15 +111,12 @@ func (e *Endpoint) announce(c change) {
 		e.mu.Lock()
 		delete(e.changed, c)
 		e.mu.Unlock()
-		var params json.RawMessage
-		if c.params != "" {
-			params = json.RawMessage(c.params)
-		}
+		params := json.RawMessage(c.params)
 		uri := uriOf(params)
 		for _, s := range e.all() {
 			s.mu.Lock()
 			_, subscribed := s.subscribed[uri]
-			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (params == nil || subscribed) {
+			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (c.params == "" || subscribed) {
 				s.get.push(request(nil, c.method, params))
 			}
 			s.mu.Unlock()

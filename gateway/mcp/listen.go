@@ -71,21 +71,9 @@ func offered(filter, capabilities json.RawMessage) json.RawMessage {
 func (e *Endpoint) addListener(l *listener, limits spec.MCP) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n, own := 0, 0
-	for _, other := range e.listeners {
-		if other.pool == l.pool {
-			n++
-		}
-		if other.pool == l.pool && other.client == l.client {
-			own++
-		}
-	}
-	if most := limits.MaxSessionsPerPrincipal; most > 0 && own >= most {
-		return errTooMany(l.pool, l.client, own, "streams of subscriptions/listen")
-	}
-	if n >= limits.MaxSessions {
-		return api.Errorf(api.CodeUnavailable, "pool %s has %d streams of subscriptions/listen (mcp.max_sessions); end some",
-			l.pool, n).After(tick)
+	where := func(other *listener) (pool, principal string) { return other.pool, other.client }
+	if err := full(e.listeners, where, l, limits, "streams of subscriptions/listen"); err != nil {
+		return err
 	}
 	e.countsLocked(l.pool).Streams++
 	e.listeners[wire.Listener(l.number)] = l
@@ -111,21 +99,17 @@ func (e *Endpoint) removeListener(l *listener) {
 func (e *Endpoint) Connect(pool string, conn *wire.Conn, era string) {
 	e.subscribing.Lock()
 	defer e.subscribing.Unlock()
-	e.connect(pool, conn, era)
-	for of := range e.subscribers {
-		if of.pool == pool && era == spec.EraLegacy {
-			wire.Listen(conn, e.ids.Add(1), methodSubscribe, uriParams(of.uri))
-		}
-	}
-}
-
-func (e *Endpoint) connect(pool string, conn *wire.Conn, era string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.conns[pool] == nil {
 		e.conns[pool] = map[*wire.Conn]string{}
 	}
 	e.conns[pool][conn] = era
+	for of := range e.subscribers {
+		if of.pool == pool && era == spec.EraLegacy {
+			wire.Listen(conn, e.ids.Add(1), methodSubscribe, uriParams(of.uri))
+		}
+	}
 	for _, l := range e.listeners {
 		if l.pool == pool && era == spec.EraModern {
 			l.stops[conn] = wire.Listen(conn, l.number, "subscriptions/listen", l.params)

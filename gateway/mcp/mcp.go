@@ -392,11 +392,9 @@ func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out 
 		switch {
 		case stream, unsent > 0 && mayStream && !closed, unsent > 1:
 			return out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold), nil
-		case closed && unsent == 0:
-			return 0, errEnded
 		case closed:
 			events, _ := out.take(0)
-			if len(events) == 0 { // another connection has resumed the stream
+			if len(events) == 0 { // or another connection has resumed the stream
 				return 0, errEnded
 			}
 			if err := q.Hold(int64(len(events[0].message))); err != nil {

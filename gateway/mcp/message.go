@@ -113,7 +113,7 @@ func inOneLine(text json.RawMessage) json.RawMessage {
 	return line.Bytes()
 }
 
-// request encodes a request, or a notification if id is nil.
+// request encodes a request, or a notification if id is nil. params may be empty.
 func request(id json.RawMessage, method string, params json.RawMessage) []byte {
 	name, _ := json.Marshal(method) // a string never fails
 	out := []byte(`{"jsonrpc":"2.0",`)
@@ -121,7 +121,7 @@ func request(id json.RawMessage, method string, params json.RawMessage) []byte {
 		out = slices.Concat(out, []byte(`"id":`), id, []byte{','})
 	}
 	out = slices.Concat(out, []byte(`"method":`), name)
-	if params != nil {
+	if len(params) > 0 {
 		out = slices.Concat(out, []byte(`,"params":`), inOneLine(params))
 	}
 	return append(out, '}')

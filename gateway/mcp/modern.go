@@ -28,6 +28,8 @@ const (
 // modernVersions are the revisions of MCP without sessions that clients may speak.
 var modernVersions = []string{"2026-07-28"}
 
+const supportedVersions = `["2026-07-28"]`
+
 // removed are the methods that the revisions without sessions have no more.
 var removed = append([]string{"initialize", "ping"}, sessionOnly...)
 
@@ -70,7 +72,7 @@ func (e *Endpoint) serveModern(w http.ResponseWriter, r *http.Request, q Request
 	case era == spec.EraLegacy:
 		return legacyOnly(cmp.Or(r.Header.Get(headerVersion), modernVersions[0]))
 	case m.Method == "server/discover" && greeting != nil:
-		writeJSON(w, http.StatusOK, response(m.ID, modernResult(greeting), nil))
+		writeJSON(w, http.StatusOK, response(m.ID, withMember(greeting, "supportedVersions", supportedVersions), nil))
 		return nil
 	case m.Method == "subscriptions/listen":
 		return e.listen(w, r, q, m, greeting)
@@ -99,12 +101,6 @@ func modernOnly(requested string) *failure {
 func unlike(message string, supported []string, requested string) *failure {
 	data, _ := json.Marshal(map[string]any{"supported": supported, "requested": requested})
 	return &failure{http.StatusBadRequest, codeVersion, message, data}
-}
-
-// modernResult is a result of server/discover with the revisions alone that clients may speak.
-func modernResult(greeting json.RawMessage) json.RawMessage {
-	supported, _ := json.Marshal(modernVersions)
-	return withMember(greeting, "supportedVersions", supported)
 }
 
 // checkModern returns what is wrong with a request, nil for nothing. Its headers must say what its body does, since

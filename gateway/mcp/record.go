@@ -109,24 +109,15 @@ type parked struct{ id, principal string }
 func (e *Endpoint) park(s *session) {
 	e.drop(s, "idle (mcp.idle)")
 	e.mu.Lock()
-	all, own := append(e.parked[s.pool], parked{s.id, s.principal}), 0
-	isOwn := func(p parked) bool { return p.principal == s.principal }
-	for _, p := range all {
-		if isOwn(p) {
-			own++
-		}
-	}
-	oldest, forgotten := -1, ""
-	if most := s.mcp.MaxSessionsPerPrincipal; most > 0 && own > most {
-		oldest = slices.IndexFunc(all, isOwn)
+	all := append(e.parked[s.pool], parked{s.id, s.principal})
+	own := slices.DeleteFunc(slices.Clone(all), func(p parked) bool { return p.principal != s.principal })
+	forgotten := ""
+	if most := s.mcp.MaxSessionsPerPrincipal; most > 0 && len(own) > most {
+		forgotten = own[0].id
 	} else if len(all) > s.mcp.MaxSessions {
-		oldest = 0
+		forgotten = all[0].id
 	}
-	if oldest >= 0 {
-		forgotten = all[oldest].id
-		all = slices.Delete(all, oldest, oldest+1)
-	}
-	e.parked[s.pool] = all
+	e.parked[s.pool] = slices.DeleteFunc(all, func(p parked) bool { return p.id == forgotten })
 	e.mu.Unlock()
 	if forgotten != "" {
 		e.run(func() { e.forget(s.pool, forgotten) })
@@ -199,15 +190,11 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	for _, uri := range kept.Subscribed {
 		s.subscribeLocked(uri) // nobody else has the session yet
 	}
-	if !s.lone() {
-		e.countSubscriptions(s, 1)
-	}
+	e.countSubscriptions(s, 1)
 	s.acquiring <- struct{}{}
 	known, err := e.add(s)
 	if known != s {
-		if !s.lone() {
-			e.countSubscriptions(s, -1)
-		}
+		e.countSubscriptions(s, -1)
 		return known, err
 	}
 	defer func() { <-s.acquiring }()

@@ -29,6 +29,8 @@ const (
 	// ownerDigits are those of an event's id that say whose session's it is. Others follow, which are new whenever the
 	// session comes into memory.
 	ownerDigits = 8
+	// anyConnection is that of a stream which is the newest.
+	anyConnection = -1
 )
 
 var errUnknownEvent = &failure{http.StatusBadRequest, codeRequest,
@@ -155,7 +157,7 @@ func (s *session) resume(id string) (*stream, error) {
 		if here {
 			s.mu.Lock()
 			if s.get != nil && s.get.number == number { // its connection is broken, or is about to be
-				s.get.leave(s.get.connected())
+				s.get.leave(anyConnection)
 			}
 			s.mu.Unlock()
 			out.number = number
@@ -227,24 +229,18 @@ func (o *stream) reconnect(after int64) bool {
 	return true
 }
 
-func (o *stream) connected() int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.connection
-}
-
 // leave ends a connection of the stream; ours is false if another one has taken its place. What is still to come is
 // kept if it can be resumed, which that of a GET is with another stream. Otherwise the stream is over.
 func (o *stream) leave(connection int64) (ours, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.connection != connection {
+	if connection != anyConnection && o.connection != connection {
 		return false, false
 	}
 	if !o.closed && o.cancel != nil {
 		o.orphan = time.AfterFunc(orphanTime, o.cancel)
 	}
-	if o.kept != nil && connection > 0 {
+	if o.kept != nil && o.connection > 0 {
 		for i := range o.unsent {
 			o.numberLocked(&o.unsent[i])
 		}

@@ -105,33 +105,38 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	if _, ending := e.ending[s.id]; ending {
 		return nil, errUnknown
 	}
-	c := e.countsLocked(s.pool)
-	if n := c.Sessions; n >= s.mcp.MaxSessions {
-		return nil, api.Errorf(api.CodeUnavailable, "pool %s has %d MCP sessions (mcp.max_sessions); end some, or wait "+
-			"until idle ones end", s.pool, n).After(tick)
+	where := func(other *session) (pool, principal string) { return other.pool, other.principal }
+	if err := full(e.sessions, where, s, s.mcp, "MCP sessions"); err != nil {
+		return nil, err
 	}
-	if most := s.mcp.MaxSessionsPerPrincipal; most > 0 {
-		n := 0
-		for _, other := range e.sessions {
-			if other.pool == s.pool && other.principal == s.principal {
-				n++
-			}
-		}
-		if n >= most {
-			return nil, errTooMany(s.pool, s.principal, n, "MCP sessions")
-		}
-	}
-	c.Sessions++
+	e.countsLocked(s.pool).Sessions++
 	s.kept.all = &e.kept
 	e.sessions[s.id] = s
 	e.parked[s.pool] = slices.DeleteFunc(e.parked[s.pool], func(p parked) bool { return p.id == s.id })
 	return s, nil
 }
 
-// errTooMany is the answer to a principal that has most of what one may have.
-func errTooMany(pool, principal string, n int, what string) error {
-	return api.Errorf(api.CodeUnavailable, "%s has %d %s of pool %s (mcp.max_sessions_per_principal); end some, or wait "+
-		"until idle ones end", principal, n, what, pool).After(tick)
+// full is the answer to another one of a pool, or of a principal, that has most of them; nil if neither has.
+func full[T any](all map[string]T, where func(T) (pool, principal string), another T, limits spec.MCP, what string) error {
+	pool, principal := where(another)
+	n, own := 0, 0
+	for _, other := range all {
+		if p, of := where(other); p == pool {
+			n++
+			if of == principal {
+				own++
+			}
+		}
+	}
+	of, key := "pool "+pool, "mcp.max_sessions"
+	switch most := limits.MaxSessionsPerPrincipal; {
+	case most > 0 && own >= most:
+		n, of, key = own, principal+" at pool "+pool, "mcp.max_sessions_per_principal"
+	case n < limits.MaxSessions:
+		return nil
+	}
+	return api.Errorf(api.CodeUnavailable, "%s has %d %s (%s); end some, or wait until idle ones end", of, n, what,
+		key).After(tick)
 }
 
 func (e *Endpoint) countsLocked(pool string) *Counts {
@@ -186,9 +191,7 @@ func (e *Endpoint) drop(s *session, reason string) {
 		s.get.finish(nil)
 	}
 	s.mu.Unlock()
-	if !s.lone() {
-		e.countSubscriptions(s, -1)
-	}
+	e.countSubscriptions(s, -1)
 	s.kept.end()
 	if id != "" {
 		e.unbind(s, id)

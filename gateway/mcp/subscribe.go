@@ -66,8 +66,12 @@ func (e *Endpoint) changeSubscription(s *session, uri string, subscribes bool) e
 	return nil
 }
 
-// countSubscriptions counts those of a session that has come into memory, or, with -1, has ended.
+// countSubscriptions counts those of a session that has come into memory, or, with -1, has ended. Those of a session
+// with a process of its own are that one's.
 func (e *Endpoint) countSubscriptions(s *session, n int) {
+	if s.lone() {
+		return
+	}
 	e.subscribing.Lock()
 	defer e.subscribing.Unlock()
 	s.mu.Lock()
