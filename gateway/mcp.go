@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,15 +27,48 @@ func (g *Gateway) mcpRoutes() (routes []route) {
 	return routes
 }
 
+// admitPage refuses web pages of other origins than the gateway's and these, for any method: a page must not read a
+// stream, either. Those pages may read the answer.
+func admitPage(w http.ResponseWriter, r *http.Request, origins []string) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	w.Header().Add("Vary", "Origin")
+	if slices.Contains(origins, origin) {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		w.Header().Set("Access-Control-Expose-Headers", "Mcp-Session-Id, Retry-After")
+	} else if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+		return api.Errorf(api.CodeForbidden, "origin %q is neither the gateway's nor one of mcp.origins", origin)
+	}
+	return nil
+}
+
+// answerPreflight tells a browser, which sends no token with this question, that a page may send any request to an MCP
+// client's path. The request itself is admitted by admitPage.
+func answerPreflight(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+	h.Set("Access-Control-Max-Age", "600")
+	h.Add("Vary", "Origin, Access-Control-Request-Headers")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// isPreflight reports whether a browser asks what a page of another origin may send to the path of an MCP client.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && strings.HasPrefix(r.URL.Path, "/mcp/") && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
+}
+
 // serveMCP answers a request of an MCP client.
 func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
-	if origin := r.Header.Get("Origin"); origin != "" { // of any method: a page must not read a stream, either
-		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
-			return api.Errorf(api.CodeForbidden, "origin %q is not the gateway's", origin)
-		}
-	}
 	name := r.PathValue("pool")
 	sp, err := g.Spec(r.Context(), name)
+	if err == nil && callerOf(r) == nil { // else another host has
+		err = admitPage(w, r, sp.MCP.Origins)
+	}
 	if err != nil {
 		return err
 	}

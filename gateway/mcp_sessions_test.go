@@ -137,3 +137,37 @@ func TestThePrincipalsOfMCPShareThePoolsListeners(t *testing.T) {
 	leave()
 	require.Error(t, await(t, over))
 }
+
+// A page of an origin of the spec is a client of a pool; a browser asks first, without a token.
+func TestPagesOfOtherOriginsAreClientsOfMCP(t *testing.T) {
+	e, token, _ := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
+		sp.MCP.Origins = []string{"https://chat.example"}
+	}))
+	chat := []string{"Origin", "https://chat.example", "Sec-Fetch-Site", "cross-site"}
+	preflight := func(headers ...string) *http.Response {
+		request, err := http.NewRequest("OPTIONS", e.gateway.Endpoint()+"/mcp/p", nil)
+		require.NoError(t, err)
+		for ; len(headers) > 0; headers = headers[2:] {
+			request.Header.Set(headers[0], headers[1])
+		}
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response
+	}
+	asked := preflight(append(chat, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers",
+		"authorization,mcp-session-id")...)
+	require.Equal(t, 204, asked.StatusCode)
+	require.Equal(t, "https://chat.example", asked.Header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, "authorization,mcp-session-id", asked.Header.Get("Access-Control-Allow-Headers"))
+	require.Equal(t, 401, preflight().StatusCode, "no browser asks so")
+
+	a := e.mcpAs(token, "", mcpInitialize, chat...)
+	require.Equal(t, 200, a.status, "%s", a.body)
+	require.Equal(t, "https://chat.example", a.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, a.header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id")
+	require.Equal(t, 401, e.mcpAs("none", "", mcpInitialize, chat...).status)
+	a = e.mcpAs(token, "", mcpInitialize, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, 403, a.status)
+	require.Empty(t, a.header.Get("Access-Control-Allow-Origin"))
+}

@@ -112,6 +112,7 @@ func (g *Gateway) registerRoutes() {
 			writeProblem(w, api.Errorf(codeMethodNotAllowed, "%s allows %s, not %s", r.URL.Path, allow, r.Method))
 		})
 	}
+	g.mux.HandleFunc("OPTIONS /mcp/{pool}", answerPreflight)
 	g.mux.HandleFunc("/", notFound)
 }
 

@@ -54,6 +54,9 @@ type authenticator struct {
 func newAuthenticator(c Config) (*authenticator, error) {
 	a := &authenticator{origins: http.NewCrossOriginProtection(), hostID: c.HostID, hosts: &hostNames{list: c.Hosts},
 		peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
+	for _, method := range []string{"POST ", "DELETE "} {
+		a.origins.AddInsecureBypassPattern(method + "/mcp/{pool}") // see admitPage
+	}
 	a.origins.AddInsecureBypassPattern("POST " + ui.SignInLinkPath) // which checks the origin itself
 	s := c.Security
 	var err error
@@ -175,7 +178,7 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 		}
 		return c.always, nil
 	}
-	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz" || isPreflight(r)
 	if principal == nil {
 		principal = nobody
 	}

@@ -110,6 +110,7 @@ var conflicts = []conflict{
 	noEffect("mcp.keep_alive", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.tools", "mcp.mode", isMCP, anotherMode),
 	noEffect("mcp.tools_deny", "mcp.mode", isMCP, anotherMode),
+	noEffect("mcp.origins", "mcp.mode", isMCP, anotherMode),
 	clash("lease.on_expiry", "pool.protocol", func(s *Spec) bool { return resets(s) && isPlain(s) },
 		`"reset" is not supported with pool.protocol = "none"`, `"replace" with that protocol`),
 	clash("health.kind", "pool.protocol", func(s *Spec) bool { return s.Health.Kind == HealthRPC && isPlain(s) },

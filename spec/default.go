@@ -37,7 +37,7 @@ func Default() Spec {
 		Isolation: Isolation{By: IsolateNone, Idle: minutes(5), MaxPerKey: 1, Spares: 1, Env: map[string]string{}},
 		MCP: MCP{Mode: MCPNone, Era: EraAuto, MaxSessions: 1000, Idle: minutes(30), Park: hours(24),
 			AfterCrash: CrashTell, SSEAfter: millis(500), KeepAlive: seconds(15), Tools: []string{}, ToolsDeny: []string{},
-			Env: map[string]string{}},
+			Origins: []string{}, Env: map[string]string{}},
 		Watch: Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
 		Sessions: Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000,
 			OnFull: OnFullRefuse, AffinityTTL: minutes(5)},

@@ -53,6 +53,8 @@ type MCP struct {
 	// they do not.
 	Tools     []string `json:"tools" toml:"tools"`
 	ToolsDeny []string `json:"tools_deny" toml:"tools_deny"`
+	// Origins are those of web pages that may be clients, such as https://chat.example.
+	Origins []string `json:"origins" toml:"origins"`
 	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
 	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
 	Env map[string]string `json:"env" toml:"env"`

@@ -190,6 +190,7 @@ var rules = []rule{
 	positiveDuration("mcp.keep_alive"),
 	{"mcp.tools", toolsAllowed, globs},
 	{"mcp.tools_deny", toolsAllowed, globs},
+	{"mcp.origins", `origins of web pages, such as ["https://chat.example", "http://localhost:6274"]`, origins},
 	sources("mcp.env", `sources of variables: "header:X-…" or "file:/run/secrets/{principal}"`),
 
 	positiveDuration("watch.debounce"),
@@ -250,6 +251,17 @@ func globs(v any) (at, problem string) {
 	for i, glob := range v.([]string) {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" {
 			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not a glob", quoteValue(glob))
+		}
+	}
+	return "", ""
+}
+
+func origins(v any) (at, problem string) {
+	for i, origin := range v.([]string) {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host ||
+			origin != strings.ToLower(origin) {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an origin in lower case without a path", quoteValue(origin))
 		}
 	}
 	return "", ""

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )

@@ -28,7 +28,7 @@ const (
 // modernVersions are the revisions of MCP without sessions that clients may speak.
 var modernVersions = []string{"2026-07-28"}
 
-const supportedVersions = `["2026-07-28"]`
+var supportedVersions = json.RawMessage(`["2026-07-28"]`)
 
 // removed are the methods that the revisions without sessions have no more.
 var removed = append([]string{"initialize", "ping"}, sessionOnly...)

@@ -117,7 +117,8 @@ func (e *Endpoint) add(s *session) (*session, error) {
 }
 
 // full is the answer to another one of a pool, or of a principal, that has most of them; nil if neither has.
-func full[T any](all map[string]T, where func(T) (pool, principal string), another T, limits spec.MCP, what string) error {
+func full[T any](all map[string]T, where func(T) (pool, principal string), another T, limits spec.MCP,
+	what string) error {
 	pool, principal := where(another)
 	n, own := 0, 0
 	for _, other := range all {

