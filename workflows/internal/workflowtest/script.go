@@ -152,12 +152,16 @@ func (s *Script) scheduleIn(delay time.Duration, st *step, waited bool) {
 		// before the result of an activity that takes no time by the script. It skips time while activities wait for a
 		// mock or their next attempts.
 		skipped := waited && time.Since(began) < delay
-		again := time.Millisecond + st.at%time.Microsecond
+		own := st.at % time.Microsecond
+		again := time.Millisecond + own
 		switch {
 		case st.done:
 		case s.Ready != nil && !s.Ready(), s.waitsForEarlier(st):
 			s.scheduleIn(again, st, false)
 		case !skipped && s.waitsForActivity():
+			if waited { // longer each time: a busy machine may take more than a millisecond to skip one
+				again = 2*(delay-own) + own
+			}
 			s.scheduleIn(again, st, true)
 		default:
 			st.done = true
