@@ -84,6 +84,8 @@ type Script struct {
 	Sent func(name string, message any)
 	// activities are those of the current run without a result
 	activities []workflow.Future
+	// waits says that a step of the current run is due and waits.
+	waits bool
 }
 
 type step struct {
@@ -129,7 +131,7 @@ func (s *Script) Elapsed() time.Duration { return s.env.Now().Sub(s.Begin) }
 
 // StartRun schedules the steps that are left in the environment of the next run.
 func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
-	s.env, s.activities = env, nil
+	s.env, s.activities, s.waits = env, nil, false
 	for _, st := range s.steps {
 		if !st.done {
 			s.schedule(st)
@@ -141,38 +143,61 @@ func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
 func (s *Script) EndRun() { s.env = nil }
 
 func (s *Script) schedule(st *step) {
-	s.scheduleIn(max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()), st, false)
+	s.env.RegisterDelayedCallback(func() {
+		if !s.waits {
+			s.next(0, false)
+		}
+	}, max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()))
 }
 
-// scheduleIn has the step run after a delay; waited says that it has waited for an activity already.
-func (s *Script) scheduleIn(delay time.Duration, st *step, waited bool) {
+// next runs the earliest step if it is due, or has it wait: steps keep their order. It has waited for an activity
+// already if waited is not zero; skipped says that the environment skipped that time.
+func (s *Script) next(waited time.Duration, skipped bool) {
+	st := s.due()
+	switch {
+	case st == nil:
+	case s.Ready != nil && !s.Ready():
+		s.nextIn(time.Millisecond, st, false)
+	// While an activity runs, the environment's clock follows the real one, so that on a busy machine a step may come
+	// before the result of an activity that takes no time by the script. It skips time while activities wait for a mock
+	// or their next attempts.
+	case !skipped && s.waitsForActivity():
+		// longer each time: a busy machine may take more than a millisecond to skip one
+		s.nextIn(max(time.Millisecond, 2*waited), st, true)
+	default:
+		st.done = true
+		st.do()
+		if s.env == nil {
+			return
+		}
+		if st = s.due(); st != nil {
+			s.nextIn(time.Millisecond, st, false)
+		}
+	}
+}
+
+// nextIn calls next after a while, which for an activity counts as waited. Steps that become due before wait, too.
+func (s *Script) nextIn(after time.Duration, st *step, forActivity bool) {
+	s.waits = true
 	began := time.Now()
 	s.env.RegisterDelayedCallback(func() {
-		// While an activity runs, the environment's clock follows the real one, so that on a busy machine a step may come
-		// before the result of an activity that takes no time by the script. It skips time while activities wait for a
-		// mock or their next attempts.
-		skipped := waited && time.Since(began) < delay
-		own := st.at % time.Microsecond
-		again := time.Millisecond + own
-		switch {
-		case st.done:
-		case s.Ready != nil && !s.Ready(), s.waitsForEarlier(st):
-			s.scheduleIn(again, st, false)
-		case !skipped && s.waitsForActivity():
-			if waited { // longer each time: a busy machine may take more than a millisecond to skip one
-				again = 2*(delay-own) + own
-			}
-			s.scheduleIn(again, st, true)
-		default:
-			st.done = true
-			st.do()
+		s.waits = false
+		if forActivity {
+			s.next(after, time.Since(began) < after)
+		} else {
+			s.next(0, false)
 		}
-	}, delay)
+	}, after+st.at%time.Microsecond)
 }
 
-// waitsForEarlier reports whether a step before st waits: steps keep their order.
-func (s *Script) waitsForEarlier(st *step) bool {
-	return slices.ContainsFunc(s.steps, func(earlier *step) bool { return !earlier.done && earlier.at < st.at })
+// due is the earliest step that is not done; nil if its time has not come.
+func (s *Script) due() (earliest *step) {
+	for _, st := range s.steps {
+		if !st.done && st.at <= s.Elapsed() && (earliest == nil || st.at < earliest.at) {
+			earliest = st
+		}
+	}
+	return earliest
 }
 
 func (s *Script) waitsForActivity() bool {
