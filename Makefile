@@ -59,10 +59,11 @@ bin:
 release-snapshot:
 	scripts/packages.sh
 
-# Tries the packages of linux/amd64, as root on Debian: the archive, rpm and deb in a root file system of their own, and the unit.
+# Tries the packages of linux/amd64, as root on Debian: the archive, rpm and deb in a root file system of their own, the unit, and three hosts.
 packages-check: temporal-server
 	TARGETS=linux/amd64 scripts/packages.sh
 	scripts/check-packages.sh
+	scripts/check-three-hosts.sh
 
 tree:
 	scripts/check-tree.sh
