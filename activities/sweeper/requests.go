@@ -81,6 +81,7 @@ func ignoreNotFound(err error) error {
 func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.WorkflowExecutionInfo) error) error {
 	var page []byte
 	for {
+		heartbeat(ctx) // what came before it may have taken long, such as a pool that did not answer
 		answer, err := s.Temporal.ListWorkflow(ctx,
 			&workflowservice.ListWorkflowExecutionsRequest{Namespace: s.Namespace, Query: query, NextPageToken: page})
 		if err != nil {

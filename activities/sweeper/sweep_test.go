@@ -16,8 +16,10 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/mocks"
+	"go.temporal.io/sdk/testsuite"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tempool/tempool/api"
@@ -43,6 +45,19 @@ func TestAClosingInTheFutureHidesNoLaterOnes(t *testing.T) {
 	from, err := time.Parse(time.RFC3339Nano, bound)
 	require.NoError(t, err)
 	require.True(t, from.Before(time.Now()), bound)
+}
+
+// A namespace without a pool of Tempool: an agent that says nothing for the heartbeat timeout loses the sweep.
+func TestASweepThatFindsNothingSaysThatItWorks(t *testing.T) {
+	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
+	heartbeats := 0
+	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { heartbeats++ })
+	s := newSweep(&Sweeper{Temporal: answers(nil, nil, nil), Logger: slog.New(slog.DiscardHandler)})
+	s.listed, s.longRuns = time.Now(), time.Now() // as in nearly all sweeps
+	env.RegisterActivityWithOptions(s.once, activity.RegisterOptions{Name: "once"})
+	_, err := env.ExecuteActivity("once")
+	require.NoError(t, err)
+	require.Positive(t, heartbeats)
 }
 
 // answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the
