@@ -70,7 +70,8 @@ var pathValues = map[string][]string{
 	"{slot}":      numbers,
 	"{n}":         numbers,
 	"{action}": {"scale", "restart-all", "stop-pool", "restart", "drain", "suspend", "resume", "release", "stop", "",
-		"format", "%2e%2e"},
+		"format", "drain-host", "undrain-host", "%2e%2e"},
+	"{host}": {"h", "h", "none", "%00", ""},
 	"{name}": {"app.css", "app.js", "", "..%2Fui.go", "%2e%2e%2Ftemplates%2Fpool.html", "%00"},
 }
 
@@ -207,6 +208,10 @@ func (f *actedFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Se
 func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
 	return api.HostStatus{}, nil
 }
+func (*actedFleet) Hosts(context.Context) ([]tempool.Host, error) {
+	return []tempool.Host{{ID: "h"}}, nil
+}
+func (f *actedFleet) DrainHost(context.Context, string, string) error   { return f.act() }
 func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error { return f.act() }
 func (f *actedFleet) Pool(string) ui.Pool                               { return actedPool{fleet: f} }
 

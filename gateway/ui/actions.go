@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,14 +12,15 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 // maxReasonRunes bounds the reason that an operator gives, which becomes part of histories.
 const maxReasonRunes = 500
 
-// action is something that an operator does to a pool, a worker or a session. It asks once: its link leads to a page
-// with the form that does it.
+// action is something that an operator does to a pool, a worker, a session or a host. It asks once: its link leads to a
+// page with the form that does it.
 type action struct {
 	Name, label string
 	Danger      bool
@@ -36,6 +39,7 @@ const (
 	aPool kind = iota
 	aWorker
 	aSession
+	aHost
 )
 
 // actionTarget is what an action is done to.
@@ -43,6 +47,7 @@ type actionTarget struct {
 	Pool    string
 	Slot    *int
 	Session string
+	Host    string
 	Lease   string
 	Size    string
 	To      string // the worker that a session is moved to
@@ -50,9 +55,11 @@ type actionTarget struct {
 	By      string
 }
 
-// Subject names the pool, the worker or the session.
+// Subject names the pool, the worker, the session or the host.
 func (t actionTarget) Subject() string {
 	switch {
+	case t.Host != "":
+		return "host " + t.Host
 	case t.Session != "":
 		return "session " + t.Session
 	case t.Slot == nil:
@@ -64,6 +71,8 @@ func (t actionTarget) Subject() string {
 // Back is the page that an action returns to.
 func (t actionTarget) Back() string {
 	switch {
+	case t.Host != "":
+		return "/ui/"
 	case t.Session != "":
 		return sessionPath(t.Pool, t.Session)
 	case t.Slot == nil:
@@ -71,6 +80,9 @@ func (t actionTarget) Back() string {
 	}
 	return workerPath(api.WorkerName(t.Pool, *t.Slot))
 }
+
+// attributed is the reason with the one who gave it; it is never empty.
+func (t actionTarget) attributed() string { return strings.TrimSpace(t.Reason + " (by " + t.By + ")") }
 
 func signal(name string) func(context.Context, *visit, actionTarget) error {
 	return func(ctx context.Context, v *visit, t actionTarget) error {
@@ -101,7 +113,7 @@ var actions = []action{
 		Name: "stop-pool", label: "Stop pool…", Danger: true, asks: "Stop %s?", done: "The pool is stopping.",
 		Means: "Its workers drain and stop, then the pool ends. tempool pool start starts it again.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
-			_, err := v.pool(t.Pool).Stop(ctx, strings.TrimSpace(t.Reason+" (by "+t.By+")"))
+			_, err := v.pool(t.Pool).Stop(ctx, t.attributed())
 			return err
 		},
 	},
@@ -149,6 +161,41 @@ var actions = []action{
 			return v.pool(t.Pool).Session(t.Session).Delete(v.remote(ctx))
 		},
 	},
+	{
+		Name: "drain-host", label: "Drain…", of: aHost, asks: "Drain %s?",
+		done: "The host takes no new workers, and those that it has move.",
+		Means: "Its workers restart and start on other hosts, at most rotation.max_unavailable of a pool at a time. One " +
+			"for which no other host has capacity waits without a process. It takes no new worker until it is undrained.",
+		do: drainHost,
+	},
+	{
+		Name: "undrain-host", label: "Undrain…", of: aHost, NoReason: true, asks: "Let %s have workers again?",
+		done:  "The host takes new workers again.",
+		Means: "New workers may start on it. Those that have moved stay where they are.",
+		do: func(ctx context.Context, v *visit, t actionTarget) error {
+			return v.d.config.Fleet.DrainHost(ctx, t.Host, "")
+		},
+	},
+}
+
+func drainHost(ctx context.Context, v *visit, t actionTarget) error {
+	if err := v.d.config.Fleet.DrainHost(ctx, t.Host, t.attributed()); err != nil {
+		return err
+	}
+	pools, err := v.d.config.Fleet.ListPools(ctx)
+	failures := make([]error, len(pools))
+	sleep.Each(len(pools), concurrentQuestions, func(i int) {
+		_, err := v.pool(pools[i]).Restart(ctx, api.RestartRequest{Host: t.Host, Reason: t.Subject() + " drains: " +
+			t.attributed()})
+		if !errors.Is(err, api.ErrPoolNotFound) && !errors.Is(err, api.ErrDraining) { // else its workers end anyway
+			failures[i] = err
+		}
+	})
+	if err = cmp.Or(err, errors.Join(failures...)); err != nil {
+		return api.Errorf(cmp.Or(api.CodeOf(err), api.CodeUnavailable), "%s takes no new workers, but some of its workers "+
+			"stay: %s", t.Subject(), message(err))
+	}
+	return nil
 }
 
 func scale(ctx context.Context, v *visit, t actionTarget) error {
@@ -230,14 +277,17 @@ func workerActions(pool string, slot int, state lifecycle.State, resting bool, l
 // asked is the action that a request names, and its target.
 func (v *visit) asked() (action, actionTarget, error) {
 	t := actionTarget{
-		Pool: v.r.PathValue("pool"), Lease: v.r.FormValue("lease"), Size: v.r.FormValue("size"), To: v.r.FormValue("to"),
+		Pool: v.r.PathValue("pool"), Host: v.r.PathValue("host"), Lease: v.r.FormValue("lease"),
+		Size: v.r.FormValue("size"), To: v.r.FormValue("to"),
 		Reason: strings.TrimSpace(v.r.FormValue("reason")), By: v.principal.Name + " in the dashboard",
 	}
 	if runes := []rune(t.Reason); len(runes) > maxReasonRunes { // the forms allow no more
 		return action{}, t, api.Errorf(api.CodeInvalid, "the reason has %d characters; at most %d are allowed", len(runes),
 			maxReasonRunes)
 	}
-	at := slices.IndexFunc(actions, func(a action) bool { return a.Name == v.r.PathValue("action") })
+	at := slices.IndexFunc(actions, func(a action) bool {
+		return a.Name == v.r.PathValue("action") && (a.of == aHost) == (t.Host != "")
+	})
 	if at < 0 {
 		return action{}, t, errNoPage
 	}
@@ -249,6 +299,12 @@ func (v *visit) asked() (action, actionTarget, error) {
 		if !v.principal.Has(access.Sessions) {
 			return action{}, t, api.Errorf(api.CodeForbidden, "%s does not have the right sessions, which this action requires",
 				v.principal.Name)
+		}
+	case aHost:
+		hosts := v.hosts(v.ctx())
+		if !slices.ContainsFunc(hosts.value, func(h host) bool { return h.ID == t.Host }) {
+			return action{}, t, cmp.Or(hosts.err, error(api.Errorf(api.CodeInvalid, "no host %s; the fleet page lists them",
+				t.Host)))
 		}
 	case aWorker:
 		slot, err := strconv.Atoi(v.r.FormValue("worker"))

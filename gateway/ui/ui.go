@@ -140,6 +140,8 @@ func (d *Dashboard) registerRoutes() {
 	page("GET /ui/pools/{pool}/sessions/{session}", access.Sessions, (*visit).sessionPage)
 	page("GET /ui/pools/{pool}/do/{action}", access.Admin, (*visit).confirmPage)
 	page("POST /ui/pools/{pool}/do/{action}", access.Admin, (*visit).act)
+	page("GET /ui/hosts/{host}/do/{action}", access.Admin, (*visit).confirmPage)
+	page("POST /ui/hosts/{host}/do/{action}", access.Admin, (*visit).act)
 	page("GET /ui/signin", 0, (*visit).signInPage)
 	page("POST /ui/signin", 0, (*visit).postSignIn)
 	page("POST "+SignInLinkPath, 0, (*visit).postSignInLink)
@@ -223,6 +225,10 @@ func (v *visit) authorize(right access.Rights) error {
 			"%s does not have the right %q, which this page requires; sign in as an operator: run tempool ui as the "+
 				"agent's user, "+
 				"or use a token with the right", v.principal.Name, right)
+	}
+	if host := v.r.PathValue("host"); host != "" && !v.principal.EveryPool() {
+		return api.Errorf(api.CodeForbidden, "%s may not use every pool, which host %s serves; sign in with a token that may",
+			v.principal.Name, host)
 	}
 	return v.mayUse(v.r.PathValue("pool"))
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 		"/ui/": {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.",
 			"What to do", `#tempoolworkerresting">tempoolworkerresting</a>`, "3<small> of 4</small>",
 			"<dt>waiting for a worker</dt><dd>21</dd>", `href="/ui/pools/py/workers/2"`,
-			"50.0 MiB", "</span> draining</span>"},
+			"50.0 MiB", "</span> draining</span>", `<a href="/ui/hosts/web-1/do/undrain-host">Undrain…`},
 		"/ui/pools/py": {"py/2", "ada", "out of service (1)", "<dt>waiting for a worker</dt><dd>17</dd>",
 			"workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…",
 			"fails in 2h2m</span>", `key</span> 0a1b2c3d <span class="muted">since `,
@@ -144,6 +145,13 @@ func TestALargeRosterIsPagedAndFiltered(t *testing.T) {
 func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 	s := newSite(t, operator, nil)
 	for action, want := range map[string]string{
+		"hosts/web-2/do/drain-host?reason=kernel": "drain web-2: kernel (by ops in the dashboard); " +
+			"move js off web-2: host web-2 drains: kernel (by ops in the dashboard); " +
+			"move py off web-2: host web-2 drains: kernel (by ops in the dashboard)",
+		"hosts/web-1/do/undrain-host":     "drain web-1: ",
+		"hosts/none/do/drain-host":        "",
+		"hosts/web-1/do/stop-pool":        "",
+		"drain-host":                      "",
 		"scale?size=5":                    "scale py 5",
 		"restart-all?reason=new+model":    "restart py -1: new model by ops in the dashboard",
 		"restart?worker=2&reason=x":       "restart py 2: x by ops in the dashboard",
@@ -164,15 +172,18 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		"drain":                           "",
 		"restart?reason=" + strings.Repeat("x", 501) + "&worker=0": "",
 	} {
-		name, query, _ := strings.Cut(action, "?")
+		if !strings.HasPrefix(action, "hosts/") {
+			action = "pools/py/do/" + action
+		}
+		path, query, _ := strings.Cut("/ui/"+action, "?")
 		form, err := url.ParseQuery(query)
 		require.NoError(t, err)
-		_, asked, _ := s.get("/ui/pools/py/do/" + action)
+		_, asked, _ := s.get("/ui/" + action)
 		require.Empty(t, s.fleet.done, "a page that asks does nothing")
-		status, _, _ := s.post("/ui/pools/py/do/"+name, form)
+		status, _, _ := s.post(path, form)
 		require.Equal(t, http.StatusForbidden, status, "without the token of the form")
 		form.Set("form_token", "x"+s.board.formToken(&http.Request{}))
-		status, _, _ = s.post("/ui/pools/py/do/"+name, form)
+		status, _, _ = s.post(path, form)
 		require.Equal(t, http.StatusForbidden, status, "with a wrong one")
 		require.Empty(t, s.fleet.done)
 		if want != "" {
@@ -180,7 +191,7 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		} else {
 			form.Set("form_token", s.board.formToken(&http.Request{}))
 		}
-		status, text, header := s.post("/ui/pools/py/do/"+name, form)
+		status, text, header := s.post(path, form)
 		if want == "" {
 			require.GreaterOrEqual(t, status, 400, action)
 			require.Contains(t, text, `role="alert"`)
@@ -188,7 +199,8 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 			continue
 		}
 		require.Equal(t, http.StatusSeeOther, status, action)
-		require.Equal(t, []string{want}, s.fleet.done)
+		slices.Sort(s.fleet.done)
+		require.Equal(t, want, strings.Join(s.fleet.done, "; "))
 		_, text, _ = s.get(header.Get("Location"))
 		require.Contains(t, text, `class="notice ok"`)
 		s.fleet.done = nil
@@ -204,11 +216,12 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		{Name: "token ci", Rights: access.Client}, {Name: "token js", Rights: access.All, Pools: []string{"js"}},
 	} {
 		s := newSite(t, limited, nil)
-		status, _, _ := s.get("/ui/pools/py/do/drain?worker=1")
-		require.Equal(t, http.StatusForbidden, status)
-		status, _, _ = s.post("/ui/pools/py/do/drain",
-			url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
-		require.Equal(t, http.StatusForbidden, status)
+		for _, path := range []string{"/ui/pools/py/do/drain?worker=1", "/ui/hosts/web-1/do/drain-host"} {
+			status, _, _ := s.get(path)
+			require.Equal(t, http.StatusForbidden, status)
+			status, _, _ = s.post(path, url.Values{"form_token": {s.board.formToken(&http.Request{})}})
+			require.Equal(t, http.StatusForbidden, status)
+		}
 		require.Empty(t, s.fleet.done)
 	}
 }
