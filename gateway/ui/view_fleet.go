@@ -259,7 +259,7 @@ var tonesOfStatus = map[policy.Status]string{policy.StatusHealthy: "ok", policy.
 
 func rolloutText(r *api.Rollout) string {
 	if r.Halted != "" {
-		return "rolling restart halted: " + r.Halted
+		return "rolling restart " + r.Halted
 	}
 	return fmt.Sprintf("rolling restart, %d of %d done", r.Done, r.Done+len(r.Waiting)+len(r.Current))
 }

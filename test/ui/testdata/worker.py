@@ -1,4 +1,4 @@
-"""A worker that echoes, holds its caller, and dies on request."""
+"""A worker that echoes, holds its caller, and leaks or dies on request."""
 import os
 import sys
 import time
@@ -15,6 +15,14 @@ def echo(text):
 @tempool.method
 def hold(seconds):
     time.sleep(seconds)
+
+
+kept = []
+
+
+@tempool.method
+def leak(mib):
+    kept.append(bytearray(mib << 20))
 
 
 @tempool.method

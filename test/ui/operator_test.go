@@ -1,0 +1,77 @@
+package ui_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// TestAnOperatorWorksByKeyboard finds out why a worker restarted and who holds one, drains a host and finds out why a
+// rollout has stopped, with nothing but keys.
+func TestAnOperatorWorksByKeyboard(t *testing.T) {
+	axe := axeSource(t)
+	f := newFleet(t)
+	f.startAgent("alpha", "--capacity", "2")
+	pool := f.startPool("leak", 2, func(s *spec.Spec) { s.Rotation.MaxMemory = 96 << 20 })
+	f.startAgent("beta", "--capacity", "4")
+	_, err := pool.Worker(0).CallRaw(t.Context(), "leak", []byte(`{"mib": 100}`))
+	require.NoError(t, err)
+	f.await(pool, "the worker that leaks is replaced", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation > 1
+	})
+
+	b := newBrowser(t)
+	b.open(f.signInLink("beta"))
+	b.await("the fleet is shown", `document.querySelectorAll("#hosts tbody tr").length === 2`)
+	b.follow("leak")
+	b.search("leak/0")
+	b.await("the roster is filtered", `document.querySelectorAll("#roster tbody tr").length === 1`)
+	b.follow("leak/0")
+	require.Regexp(t, `uses \d+ MB of memory \(limit 101 MB, rotation.max_memory\)`, evaluate[string](b, `document.querySelector("#timeline").innerText`),
+		"why it restarted")
+
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"})
+	require.NoError(t, err)
+	b.follow("leak")
+	b.await("its holder is shown",
+		`[...document.querySelectorAll("#roster tbody tr")].some(row => row.innerText.includes("ada"))`)
+	b.search("ada")
+	b.await("what ada holds is found", `document.querySelectorAll("#roster tbody tr").length === 1`)
+	b.follow(lease.Worker)
+	b.await("the lease names her", `document.querySelector("#lease").innerText.includes("ada")`)
+	b.follow("Release lease…")
+	b.follow("Release lease")
+	b.await("nobody holds it", `document.querySelector("#lease").innerText.includes("Nobody holds it.")`)
+
+	b.follow("Fleet")
+	b.follow("Drain…") // of alpha
+	b.accessible(axe)
+	b.tabTo("reason")
+	b.press("new kernel")
+	b.follow("Drain")
+	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "takes no new workers")
+	b.await("the host is empty, live", `(text => text.includes("draining") && text.includes("0 of 2"))`+
+		`(document.querySelector("#host-alpha").innerText)`)
+	b.accessible(axe)
+	f.await(pool, "its workers are on the other host", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Host == "beta" && v.Workers[1].Host == "beta"
+	})
+	b.follow("Undrain…")
+	b.follow("Undrain")
+	b.await("the host takes workers again", `document.querySelector("#host-alpha").innerText.includes("up")`)
+
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	status.Spec.Pool.Command, status.Spec.Recovery.MaxConsecutiveFailures = []string{"false"}, 1
+	_, err = pool.Apply(t.Context(), status.Spec)
+	require.NoError(t, err)
+	b.await("the fleet says that the rollout has stopped, live",
+		`document.querySelector("#pool-leak").innerText.includes("rolling restart halted")`)
+	b.follow("pool leak")
+	require.Contains(t, evaluate[string](b, `document.querySelector(".rollout").innerText`), "has halted: worker leak/0 stays in service unchanged")
+	b.accessible(axe)
+}
