@@ -39,7 +39,7 @@ func alerts(p pool) []Alert {
 		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused), Runbook(api.AlertStartsHeld)})
 	}
 	if halted := p.halted(); halted != "" {
-		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(halted),
+		list = append(list, Alert{SeverityWarning, "", "The rolling restart has " + sentence(halted),
 			Runbook(api.AlertRolloutHalted)})
 	}
 	if refused, share := p.refused(); refused != "" {

@@ -249,7 +249,7 @@ func overview(p pool) Overview {
 	default:
 		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
-	if r := p.Rollout; r != nil {
+	if r := p.Rollout; r != nil && r.Halted == "" {
 		o.Summary += fmt.Sprintf(" A rolling restart is under way: %s, %d done and %d to go.", r.Reason, r.Done,
 			len(r.Waiting)+len(r.Current))
 	}

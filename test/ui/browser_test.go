@@ -218,6 +218,17 @@ func (b *browser) wide(pixels int64) {
 	require.NoError(b.t, err)
 }
 
+// fits fails if the page, or a table on it, is wider than the windows of a laptop or of a phone.
+func (b *browser) fits() {
+	b.t.Helper()
+	for _, width := range []int64{390, 1280} {
+		b.wide(width)
+		require.Empty(b.t, evaluate[[]string](b, `[document.documentElement, ...document.querySelectorAll(".scroll")]`+
+			`.filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel + " " + e.scrollWidth + " of " + e.clientWidth)`),
+			"%d pixels", width)
+	}
+}
+
 // dark makes the page dark or light.
 func (b *browser) dark(dark bool) {
 	scheme := "light"

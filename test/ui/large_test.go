@@ -173,9 +173,9 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	b.accessible(axe)
 	evaluate[bool](b, `(scrollTo(0, 0), true)`)
 	b.shot("pool-large")
+	b.fits()
 	for _, width := range []int64{1280, 390} {
 		b.wide(width)
-		require.LessOrEqual(t, evaluate[int64](b, `document.documentElement.scrollWidth`), width, "nothing is cut off")
 		b.shotOf("#hour .charts", fmt.Sprint("pool-hour-", width))
 		b.shotOf("#hour .methods", fmt.Sprint("pool-methods-", width))
 	}

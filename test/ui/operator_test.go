@@ -39,6 +39,7 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 	b.follow("leak")
 	b.await("its holder is shown",
 		`[...document.querySelectorAll("#roster tbody tr")].some(row => row.innerText.includes("ada"))`)
+	b.fits()
 	b.search("ada")
 	b.await("what ada holds is found", `document.querySelectorAll("#roster tbody tr").length === 1`)
 	b.follow(lease.Worker)
@@ -54,6 +55,7 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 	b.press("new kernel")
 	b.follow("Drain")
 	require.Contains(t, evaluate[string](b, `document.querySelector("#notices").innerText`), "takes no new workers")
+	b.fits()
 	b.await("the host is empty, live", `(text => text.includes("draining") && text.includes("0 of 2"))`+
 		`(document.querySelector("#host-alpha").innerText)`)
 	b.accessible(axe)
@@ -71,7 +73,14 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 	require.NoError(t, err)
 	b.await("the fleet says that the rollout has stopped, live",
 		`document.querySelector("#pool-leak").innerText.includes("rolling restart halted")`)
+	b.fits()
 	b.follow("pool leak")
+	b.fits()
 	require.Contains(t, evaluate[string](b, `document.querySelector(".rollout").innerText`), "has halted: worker leak/0 stays in service unchanged")
 	b.accessible(axe)
+	b.wide(390) // where each row of a table is a card
+	b.accessible(axe)
+	b.follow("events")
+	b.accessible(axe)
+	b.fits()
 }
