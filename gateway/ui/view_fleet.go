@@ -107,7 +107,7 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	for _, p := range f.pools {
 		workers := tempool.RosterOf(p.PoolStatus, f.processes, tempool.LastMinuteOf(p.PoolStatus, f.reported))
-		row, trouble := newPoolRow(p, workers, f.processes, now)
+		row, trouble := newPoolRow(p, workers, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory =
@@ -134,8 +134,7 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
 
 // newPoolRow is the row of a pool with these workers, and what is wrong with it.
-func newPoolRow(p poolFacts, workers api.PoolWorkers, processes map[string]api.ProcessReport,
-	now time.Time) (poolRow, *problem) {
+func newPoolRow(p poolFacts, workers api.PoolWorkers, now time.Time) (poolRow, *problem) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Status, row.Tone = "no answer", "bad"
@@ -150,7 +149,7 @@ func newPoolRow(p poolFacts, workers api.PoolWorkers, processes map[string]api.P
 	for _, w := range workers.Workers {
 		counts[w.State]++
 		row.Memory += w.CurrentMemoryBytes
-		row.InFlight += processes[w.Worker].InFlight
+		row.InFlight += w.InFlight
 		if w.Host != "" {
 			hosts[w.Host] = true
 		}

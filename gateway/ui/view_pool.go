@@ -84,16 +84,16 @@ func (v *visit) poolPage() error {
 	}
 	hosts := v.hosts(ctx)
 	reported := heartbeatsOf(hosts.value)
-	processes := tempool.ProcessesOf(reported)
-	workers := tempool.RosterOf(status.value, processes, tempool.LastMinuteOf(status.value, reported))
+	workers := tempool.RosterOf(status.value, tempool.ProcessesOf(reported),
+		tempool.LastMinuteOf(status.value, reported))
 	if status.err == nil {
 		shown := workers
 		shown.Workers = paged(shown.Workers, newPager(v.r.URL, len(shown.Workers)))
 		v.askWorkers(ctx, []api.PoolWorkers{shown})
 		workers.CountReady()
 	}
-	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, workers, processes,
-		v.r, time.Now())
+	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, workers, v.r,
+		time.Now())
 	for _, host := range hosts.value {
 		view.MCPSessions += host.Heartbeat.MCPSessions[name]
 	}
@@ -123,9 +123,8 @@ func (v *visit) poolPage() error {
 }
 
 // newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
-func newPoolView(p poolFacts, workers api.PoolWorkers, processes map[string]api.ProcessReport, r *http.Request,
-	now time.Time) poolView {
-	row, trouble := newPoolRow(p, workers, processes, now)
+func newPoolView(p poolFacts, workers api.PoolWorkers, r *http.Request, now time.Time) poolView {
+	row, trouble := newPoolRow(p, workers, now)
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(),
@@ -136,7 +135,7 @@ func newPoolView(p poolFacts, workers api.PoolWorkers, processes map[string]api.
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
 	for i, w := range workers.Workers {
-		one := newWorkerRow(w, p.Workers[i], processes[w.Worker], p.PoolStatus, now)
+		one := newWorkerRow(w, p.Workers[i], p.PoolStatus, now)
 		if !w.State.InService() {
 			view.Out++
 		}
@@ -174,19 +173,16 @@ func (p poolView) shows(w workerRow) bool {
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
-func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessReport, status api.PoolStatus,
-	now time.Time) workerRow {
+func newWorkerRow(w api.Worker, entry api.RosterEntry, status api.PoolStatus, now time.Time) workerRow {
 	row := workerRow{
-		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed,
+		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, InFlight: w.InFlight, Requests: w.RequestsServed,
 		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key, Client: w.MCPClient,
 		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
 		Since: w.Since,
 		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
 		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
 	}
-	if w.State.InService() {
-		row.InFlight = v.InFlight
-	} else {
+	if !w.State.InService() {
 		row.Reason = w.Reason
 	}
 	if row.Reason == "" {

@@ -108,7 +108,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	} else {
 		p.Trouble = append(p.Trouble, "The worker does not answer, so this is its pool's last report: "+message(stateErr)+".")
 	}
-	view.Row = newWorkerRow(w, entry, process, status.value, time.Now())
+	view.Row = newWorkerRow(w, entry, status.value, time.Now())
 	view.Row.Reason = w.Reason
 	view.Lease, view.Resting = w.Lease, entry.Resting
 	if reported && process.Incarnation == w.Incarnation {
