@@ -105,13 +105,9 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				"(tempool hosts undrain HOST); tempool pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
-			func() pool {
-				p := poolOf(well(0))
-				p.Rollout = &api.Rollout{Halted: "halted: p/0 did not come back"}
-				return p
-			}(),
+			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "halted: p/0 is gone"}; return p }(),
 			StatusHealthy,
-			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
+			[]string{"warning  The rolling restart has halted: p/0 is gone."},
 			[]string{"tempool pool apply -f pool.toml."},
 		},
 		"starts that are held": {

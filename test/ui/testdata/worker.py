@@ -1,7 +1,6 @@
-"""A worker that echoes, holds its caller, and leaks or dies on request."""
+"""A worker that echoes, leaks, and dies on request."""
 import os
 import sys
-import time
 
 import tempool
 
@@ -10,11 +9,6 @@ import tempool
 def echo(text):
     print("echo", text, file=sys.stderr, flush=True)
     return {"text": text}
-
-
-@tempool.method
-def hold(seconds):
-    time.sleep(seconds)
 
 
 kept = []
