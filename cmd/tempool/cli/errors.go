@@ -26,7 +26,15 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // describe returns the code and the message of an error, without the secrets of URLs.
 func describe(err error) (api.Code, string) {
-	code, message := codeAndMessage(err)
+	code, message := codeUnexpected, err.Error()
+	if usage, is := errors.AsType[usageError](err); is {
+		code, message = codeUsage, usage.Error()
+	} else if errors.Is(err, context.Canceled) {
+		code = codeInterrupted
+		message = "interrupted; the operation continues in Temporal, run tempool ps to follow it"
+	} else if coded, is := errors.AsType[*api.Error](err); is {
+		code, message = coded.Code, cmp.Or(coded.Message, string(coded.Code))+credentialsHint(err)
+	}
 	return code, redact.URLs(message)
 }
 
@@ -39,27 +47,12 @@ func message(err error) string {
 	return text
 }
 
-func codeAndMessage(err error) (api.Code, string) {
-	var usage usageError
-	var coded *api.Error
-	switch {
-	case errors.As(err, &usage):
-		return codeUsage, usage.Error()
-	case errors.Is(err, context.Canceled):
-		return codeInterrupted, "interrupted; the operation continues in Temporal, run tempool ps to follow it"
-	case errors.As(err, &coded):
-		return coded.Code, cmp.Or(coded.Message, string(coded.Code)) + credentialsHint(err)
-	}
-	return codeUnexpected, err.Error()
-}
-
 // credentialsHint says which flag an error of a gateway asks for.
 func credentialsHint(err error) string {
-	var authority x509.UnknownAuthorityError
-	switch {
-	case errors.Is(err, api.ErrUnauthorized):
+	if errors.Is(err, api.ErrUnauthorized) {
 		return "; give tempool the token with --token-file or in TEMPOOL_TOKEN"
-	case errors.As(err, &authority):
+	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return "; name the gateway's CA certificates with --ca-file or in TEMPOOL_CA_FILE"
 	}
 	return ""
@@ -69,13 +62,7 @@ func credentialsHint(err error) string {
 func (a *app) fail(err error) int {
 	code, message := describe(err)
 	if a.format == formatJSON {
-		var failure struct {
-			Error struct {
-				Code    api.Code `json:"code"`
-				Message string   `json:"message"`
-			} `json:"error"`
-		}
-		failure.Error.Code, failure.Error.Message = code, message
+		failure := map[string]any{"error": map[string]any{"code": code, "message": message}}
 		_ = writeJSON(a.err, failure) // an unwritable stderr cannot be reported anywhere
 	} else {
 		fmt.Fprintf(a.err, "tempool: %s\n", printableLines(message))

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -78,16 +79,12 @@ func (a *app) cellRunes() int {
 
 // wantsJSON reports whether a command line that could not be parsed contains -o json.
 func wantsJSON(args []string) bool {
-	for i, arg := range args {
-		switch {
-		case arg == "--":
-			return false
-		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == string(formatJSON),
-			arg == "--output=json", arg == "-o=json", arg == "-ojson":
-			return true
-		}
-	}
-	return false
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	output := flags.StringP("output", "o", "", "")
+	_ = flags.Parse(args) // the command's own parser has failed, and says why
+	return *output == string(formatJSON)
 }
 
 func writeJSON(w io.Writer, value any) error {
