@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -36,6 +38,16 @@ func (c *closedWorkflows) QueryWorkflowWithOptions(_ context.Context,
 func (c *closedWorkflows) DescribeWorkflowExecution(context.Context, string,
 	string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
+}
+
+func (c *closedWorkflows) GetWorkflow(context.Context, string, string) client.WorkflowRun {
+	return closedRun{}
+}
+
+type closedRun struct{ client.WorkflowRun }
+
+func (closedRun) Get(context.Context, any) error {
+	return fmt.Errorf("terminated: %w", &temporal.WorkflowExecutionError{})
 }
 
 func TestAWorkflowThatHasEndedIsNeverShownAsReady(t *testing.T) {
@@ -65,4 +77,5 @@ func TestAWorkflowThatHasEndedIsNeverShownAsReady(t *testing.T) {
 	require.Equal(t, lifecycle.Failed, view.Workers[0].State)
 	_, err = pool.Running(t.Context())
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
+	require.NoError(t, pool.Wait(t.Context()), "a terminated pool has stopped, too")
 }

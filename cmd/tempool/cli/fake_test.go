@@ -69,8 +69,7 @@ type fakePool struct {
 	history      []lifecycle.Transition
 	changed      bool
 	err          error // of every change, checkout and call
-	waitErr      error
-	neverEnds    bool // Wait does not return before its context ends
+	neverEnds    bool  // Wait does not return before its context ends
 	lease        *tempool.Lease
 	released     map[int]api.ReleaseResult
 	options      tempool.CheckoutOptions
@@ -243,7 +242,7 @@ func (p *fakePool) Wait(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return p.waitErr
+	return nil
 }
 
 func (p *fakePool) Signal(_ context.Context, slot int, signal string, control api.Control) error {

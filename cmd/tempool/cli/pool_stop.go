@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/ready"
@@ -55,14 +53,7 @@ within rotation.drain_timeout; then the processes are stopped.`,
 // awaitPoolEnd waits until the pool's workflow has closed, and shows the remaining workers meanwhile.
 func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
 	var left []api.RosterEntry
-	wait := func(ctx context.Context) (struct{}, error) {
-		err := cp.Pool(name).Wait(ctx)
-		if _, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok { // a terminated pool has stopped, too
-			err = nil
-		}
-		return struct{}{}, err
-	}
-	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) {
+	return a.awaitEnd(ctx, limit, cp.Pool(name).Wait, func(ctx context.Context) {
 		request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
 		defer cancel()
 		if status, err := cp.Pool(name).Status(request); err == nil {
@@ -73,8 +64,4 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 		return fmt.Sprintf("pool %s has not stopped after %s%s; it continues to stop: run tempool ps %[1]s to follow, and "+
 			"check that the agents of its workers are running", name, formatDuration(limit), ready.States(name, left))
 	})
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/temporal"
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool"
@@ -301,12 +300,6 @@ func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 	f.agents = tempool.Agents{}
 	r := fail(t, f, "ps", "python")
 	require.Equal(t, "tempool: no agent is running; start one with: tempool agent (no answer in time)\n", r.err)
-}
-
-func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
-		waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
-	succeed(t, f, "pool", "stop", "python")
 }
 
 func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {

@@ -143,8 +143,12 @@ func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Conte
 }
 
 // awaitMigration waits for a migration and shows its progress.
-func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (api.SessionMoves, error) {
-	return awaitResult(ctx, a, limit, m.Wait, func(ctx context.Context) {
+func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (done api.SessionMoves, err error) {
+	wait := func(ctx context.Context) (err error) {
+		done, err = m.Wait(ctx)
+		return err
+	}
+	err = a.awaitEnd(ctx, limit, wait, func(ctx context.Context) {
 		progress, err := send(ctx, a, m.Progress)
 		if err == nil && progress.Total > 0 {
 			a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
@@ -152,6 +156,7 @@ func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Durati
 	}, func() string {
 		return fmt.Sprintf("not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
 	})
+	return done, err
 }
 
 func writeMoves(text *strings.Builder, moves api.SessionMoves) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -28,32 +29,25 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 	})
 }
 
-// awaitResult waits until wait returns, for at most limit, and calls show at intervals. After limit it fails with
-// codeTimeout and the message of late, which says what to do.
-func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error),
-	show func(context.Context), late func() string) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var result T
-	var err error
-	done := sleep.Done(func() { result, err = wait(bounded) }) // it returns when bounded ends
-	tick := time.NewTicker(a.pollInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-				return result, api.Errorf(codeTimeout, "%s", late())
-			}
-			return result, err
-		case <-tick.C:
-			show(bounded)
+// awaitEnd waits until wait returns, for at most limit as await does, and calls show at intervals.
+func (a *app) awaitEnd(ctx context.Context, limit time.Duration, wait func(context.Context) error,
+	show func(context.Context), late func() string) error {
+	waiting, cancel := context.WithCancel(ctx)
+	var failure error
+	done := sleep.Done(func() { failure = wait(waiting) })
+	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+		if !sleep.Ended(done) {
+			show(ctx)
 		}
-	}
+		return sleep.Ended(done), nil
+	}, late)
+	cancel()
+	<-done
+	return cmp.Or(err, failure)
 }
 
 // await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
-// other error of poll, the error of ctx, or after limit one as awaitResult does.
+// other error of poll, the error of ctx, or after limit codeTimeout with the message of late, which says what to do.
 func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error),
 	late func() string) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
