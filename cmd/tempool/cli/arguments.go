@@ -19,26 +19,16 @@ const (
 	argSize         = "N|MIN..MAX|off"
 	argLease        = "LEASE"
 	argSession      = "SESSION"
+	argFile         = "FILE"
 )
 
-// defineArguments makes c take the arguments of its usage line and complete the first one, unless c says otherwise.
+// defineArguments makes c take the arguments of its usage line and complete them, unless c says otherwise.
 func (a *app) defineArguments(c *cobra.Command) {
 	if c.Args == nil {
 		c.Args = takeUsage
 	}
-	if c.ValidArgsFunction != nil {
-		return
-	}
-	c.ValidArgsFunction = cobra.NoFileCompletions
-	if names, _ := usageArguments(c); len(names) > 0 {
-		switch names[0] {
-		case argHost:
-			c.ValidArgsFunction = a.completeHosts
-		case argPool:
-			c.ValidArgsFunction = a.completePools
-		case argWorker, argPoolOrWorker:
-			c.ValidArgsFunction = a.completeWorkers
-		}
+	if c.ValidArgsFunction == nil {
+		c.ValidArgsFunction = a.complete
 	}
 }
 

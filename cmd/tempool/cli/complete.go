@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,71 +19,55 @@ func completeFlag(c *cobra.Command, flag string, words ...string) {
 	mustDefine(c, c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// The functions below offer all words, of which the shell takes those that begin with what is typed.
-
-// completePools completes the first argument with the names of running pools.
-func (a *app) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
-		func(ctx context.Context, cp controlPlane) ([]string, error) { return cp.ListPools(ctx) })
+// completions list the words for a first argument, of which the shell takes those that begin with what is typed.
+var completions = map[string]func(ctx context.Context, cp controlPlane, typed string) ([]string, error){
+	argHost: func(ctx context.Context, cp controlPlane, _ string) (ids []string, err error) {
+		hosts, err := cp.Hosts(ctx)
+		for _, h := range hosts {
+			ids = append(ids, h.ID)
+		}
+		return ids, err
+	},
+	argPool:         func(ctx context.Context, cp controlPlane, _ string) ([]string, error) { return cp.ListPools(ctx) },
+	argWorker:       listWorkers,
+	argPoolOrWorker: listWorkers,
 }
 
-// completeHosts completes the first argument with the ids of hosts.
-func (a *app) completeHosts(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFirst(cmd, args, cobra.ShellCompDirectiveNoFileComp,
-		func(ctx context.Context, cp controlPlane) (ids []string, err error) {
-			hosts, err := cp.Hosts(ctx)
-			for _, h := range hosts {
-				ids = append(ids, h.ID)
-			}
-			return ids, err
-		})
-}
-
-// completeWorkers completes the first argument with POOL/N; before the slash it offers pools, with and without one.
-func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	name, _, slash := strings.Cut(typed, "/")
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if !slash {
-		directive |= cobra.ShellCompDirectiveNoSpace
+// listWorkers lists POOL/N; before the slash it lists pools, with and without one.
+func listWorkers(ctx context.Context, cp controlPlane, typed string) (words []string, err error) {
+	if name, _, slash := strings.Cut(typed, "/"); slash {
+		status, err := cp.Pool(name).Status(ctx)
+		for _, w := range status.Workers {
+			words = append(words, api.WorkerName(name, w.Slot))
+		}
+		return words, err
 	}
-	return a.completeFirst(cmd, args, directive,
-		func(ctx context.Context, cp controlPlane) (words []string, err error) {
-			if slash {
-				status, err := cp.Pool(name).Status(ctx)
-				for _, w := range status.Workers {
-					words = append(words, api.WorkerName(name, w.Slot))
-				}
-				return words, err
-			}
-			pools, err := cp.ListPools(ctx)
-			for _, pool := range pools {
-				words = append(words, pool, pool+"/")
-			}
-			return words, err
-		})
+	pools, err := cp.ListPools(ctx)
+	for _, pool := range pools {
+		words = append(words, pool, pool+"/")
+	}
+	return words, err
 }
 
-// completeFirst completes a first argument with the words that list returns. On an error it offers nothing: a shell
-// cannot show the error.
-func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.ShellCompDirective,
-	list func(context.Context, controlPlane) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+// complete completes the first argument of a command, and a second one that is a file. An error, which a shell cannot
+// show, only makes it offer less.
+func (a *app) complete(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	names, _ := usageArguments(cmd)
+	if len(args) == 1 && len(names) == 2 && names[1] == argFile {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	if len(args) > 0 || len(names) == 0 || completions[names[0]] == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(parent, completionTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	cp, err := a.dial(ctx, a.options)
-	if err != nil {
-		return nil, directive
+	var words []string
+	_ = a.withControlPlane(ctx, func(cp controlPlane) (err error) {
+		words, err = completions[names[0]](ctx, cp, typed)
+		return err
+	})
+	if slices.ContainsFunc(words, func(word string) bool { return strings.HasSuffix(word, "/") }) {
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	defer cp.Close()
-	words, err := list(ctx, cp)
-	if err != nil {
-		return nil, directive
-	}
-	return words, directive
+	return words, cobra.ShellCompDirectiveNoFileComp
 }

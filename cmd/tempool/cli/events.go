@@ -45,7 +45,6 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
 		_, err := flags.options(time.Time{})
 		return err
 	})
-	c.ValidArgsFunction = a.completePools
 	return a.gatewaysCommand(c, &flags.gateway, func(ctx context.Context, cp controlPlane, args []string) error {
 		options, _ := flags.options(a.now()) // checkFlags has parsed them
 		if len(args) > 0 {

@@ -97,7 +97,6 @@ func (a *app) gatewaysCommand(c *cobra.Command, g *gatewayFlags,
 // gatewayCommand is gatewaysCommand with the pool that the first argument names.
 func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	c.ValidArgsFunction = a.completePools
 	return a.gatewaysCommand(c, g, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
 		err := run(ctx, cp.Pool(name), args)

@@ -63,7 +63,6 @@ must be running, and you need the right read on the pool.`,
 		}
 		return nil
 	})
-	c.ValidArgsFunction = a.completeWorkers
 	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		o.Worker = slot

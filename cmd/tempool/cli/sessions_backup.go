@@ -18,22 +18,14 @@ import (
 // backupLimit bounds an export and an import.
 const backupLimit = time.Hour
 
-// backupCommand makes c run with the pool that its first argument names, for at most backupLimit. Its second argument
-// is completed with files.
+// backupCommand makes c run with the pool that its first argument names, for at most backupLimit.
 func (a *app) backupCommand(c *cobra.Command,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
+	return a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, backupLimit)
 		defer cancel()
 		return run(ctx, p, args)
 	})
-	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 1 {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return a.completePools(cmd, args, typed)
-	}
-	return c
 }
 
 func (a *app) sessionsExportCommand() *cobra.Command {
