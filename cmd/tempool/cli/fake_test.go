@@ -165,6 +165,7 @@ func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) temp
 }
 
 func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (string, error) {
+	f.record("control plane of " + endpoint)
 	if plane, answers := f.gateways[endpoint]; answers {
 		return plane, nil
 	}

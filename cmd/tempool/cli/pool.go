@@ -231,41 +231,31 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane,
 	return answered, errors.Join(failures...)
 }
 
-// poolOrAll is allPools for one pool, or for all if name is "".
-func poolOrAll[T any](ctx context.Context, a *app, cp controlPlane, name string,
+// poolOrAll is allPools for the pool in args, or for all if there is none.
+func poolOrAll[T any](ctx context.Context, a *app, cp controlPlane, args []string,
 	get func(pool, context.Context) (T, error)) ([]T, error) {
-	if name == "" {
+	if len(args) == 0 {
 		return allPools(ctx, a, cp, get)
 	}
-	one, err := send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(name), ctx) })
+	one, err := send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(args[0]), ctx) })
 	if err != nil {
 		return nil, err
 	}
 	return []T{one}, nil
 }
 
-// poolQuery says what a command prints about pools.
-type poolQuery[T any] struct {
-	get    func(pool, context.Context) (T, error)
-	extend func(ctx context.Context, all []T) // adds to the results of get, if set
-	write  func(text *strings.Builder, all []T)
-}
-
-// printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it
+// printPools prints what poolOrAll has found: one view, or a list of views of all running pools. If pools failed, it
 // prints the others and returns the error.
-func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []string, q poolQuery[T]) error {
-	all, failed := poolOrAll(ctx, a, cp, strings.Join(args, ""), q.get)
-	if len(all) == 0 && failed != nil {
+func (a *app) printPools(args []string, views []api.PoolWorkers, failed error,
+	write func(text *strings.Builder, views []api.PoolWorkers)) error {
+	if len(views) == 0 && failed != nil {
 		return failed
 	}
-	if q.extend != nil {
-		q.extend(ctx, all)
-	}
-	var result any = all
+	var result any = views
 	if len(args) == 1 {
-		result = all[0]
+		result = views[0]
 	}
-	if err := a.printResult(result, func(text *strings.Builder) { q.write(text, all) }); err != nil {
+	if err := a.printResult(result, func(text *strings.Builder) { write(text, views) }); err != nil {
 		return err
 	}
 	return failed

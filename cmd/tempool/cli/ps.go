@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,12 +43,10 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 }
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
-	extend := func(ctx context.Context, views []api.PoolWorkers) {
-		askWorkers(ctx, cp, views)
-		a.addControlPlane(ctx, cp, views)
-	}
-	return printPools(ctx, a, cp, args,
-		poolQuery[api.PoolWorkers]{get: pool.Roster, extend: extend, write: a.writeWorkers})
+	views, err := poolOrAll(ctx, a, cp, args, pool.Roster)
+	askWorkers(ctx, cp, views)
+	a.addControlPlane(ctx, cp, views)
+	return a.printPools(args, views, err, a.writeWorkers)
 }
 
 func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
@@ -67,36 +66,34 @@ network, which are known only for a process with a network namespace of its own,
   tempool workers stats python
   tempool workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
 	}), func(ctx context.Context, cp controlPlane, args []string) error {
-		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: pool.Workers, write: writeStats})
+		views, err := poolOrAll(ctx, a, cp, args, pool.Workers)
+		return a.printPools(args, views, err, writeStats)
 	})
 }
 
 // writeWorkers writes the table of tempool ps, with one header for the workers of all pools.
 func (a *app) writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
-	ready, size := 0, 0
-	for _, view := range views {
-		ready, size = ready+view.Ready, size+view.Size
-	}
-	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
-	if ended := endedTitle(views); ended != "" {
-		title = ended
-	}
 	sessions := 0
 	for _, view := range views {
 		sessions += view.MCPSessions
 	}
-	mcp := ""
+	title := []string{cmp.Or(endedTitle(views), "Workers ("+readyText(views)+")"), controlPlaneSummary(views)}
 	if sessions > 0 {
-		mcp = plural(sessions, "MCP session")
+		title = append(title, plural(sessions, "MCP session"))
 	}
-	for _, summary := range []string{controlPlaneSummary(views), mcp, ratesSummary(views)} {
-		if summary != "" {
-			title += ", " + summary
-		}
-	}
-	fmt.Fprintln(text, title)
+	title = append(title, ratesSummary(views))
+	fmt.Fprintln(text, strings.Join(slices.DeleteFunc(title, func(part string) bool { return part == "" }), ", "))
 	tableOf(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID",
 		"HOLDER", "REASON"}, workersOf(views), a.workerRow)
+}
+
+// readyText is "2/4 ready".
+func readyText(views []api.PoolWorkers) string {
+	ready, size := 0, 0
+	for _, view := range views {
+		ready, size = ready+view.Ready, size+view.Size
+	}
+	return fmt.Sprintf("%d/%d ready", ready, size)
 }
 
 // workersOf returns the workers of all pools.

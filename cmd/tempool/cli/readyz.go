@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,26 +23,21 @@ const (
 func (a *app) addControlPlane(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, min(readyzTimeout, a.timeout))
 	defer cancel()
-	endpoints := gatewayEndpoints(views)
-	answers := make([]string, len(endpoints))
-	sleep.Each(len(endpoints), len(endpoints), func(i int) { answers[i], _ = cp.ControlPlane(ctx, endpoints[i]) })
+	workers := map[string][]*api.Worker{} // by gateway
 	for _, view := range views {
 		for i := range view.Workers {
-			if at := slices.Index(endpoints, view.Workers[i].Endpoint); at >= 0 {
-				view.Workers[i].ControlPlane = answers[at]
+			if w := &view.Workers[i]; w.Endpoint != "" {
+				workers[w.Endpoint] = append(workers[w.Endpoint], w)
 			}
 		}
 	}
-}
-
-func gatewayEndpoints(views []api.PoolWorkers) []string {
-	var all []string
-	for _, worker := range workersOf(views) {
-		if worker.Endpoint != "" && !slices.Contains(all, worker.Endpoint) {
-			all = append(all, worker.Endpoint)
+	endpoints := slices.Collect(maps.Keys(workers))
+	sleep.Each(len(endpoints), len(endpoints), func(i int) {
+		answer, _ := cp.ControlPlane(ctx, endpoints[i])
+		for _, w := range workers[endpoints[i]] {
+			w.ControlPlane = answer
 		}
-	}
-	return all
+	})
 }
 
 // controlPlaneSummary sums up what the gateways report; it is empty if none answered.

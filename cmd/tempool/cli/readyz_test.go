@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tempool/tempool/api"
 )
 
 func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
@@ -37,10 +35,8 @@ func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 	require.Equal(t, "Workers (2/4 ready), control plane ok", first(ctl(t, plane, "ps", "--timeout", "50ms")))
 	plane.gateways = nil
 	require.Equal(t, "Workers (2/4 ready)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
-}
 
-func TestEachGatewayIsAskedOnce(t *testing.T) {
-	require.Equal(t, []string{"a", "b"},
-		gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}},
-			{Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
+	view.Workers[1].Endpoint, view.Workers[2].Endpoint, plane.requests = "", "unix:/a", nil
+	ctl(t, plane, "ps", "--timeout", "50ms", "python")
+	require.Equal(t, []string{"control plane of unix:/a"}, plane.requests, "each gateway is asked once")
 }

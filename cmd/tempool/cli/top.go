@@ -39,7 +39,7 @@ once.`,
 		if !a.fullScreen() {
 			return a.printRosters(ctx, cp, args)
 		}
-		return a.runTop(ctx, cp, strings.Join(args, ""))
+		return a.runTop(ctx, cp, args)
 	})
 	gateways.credentialFlags(a, c)
 	return c
@@ -53,11 +53,11 @@ func (a *app) fullScreen() bool {
 }
 
 // runTop shows the screen until the user leaves it or ctx ends.
-func (a *app) runTop(ctx context.Context, cp controlPlane, pool string) error {
+func (a *app) runTop(ctx context.Context, cp controlPlane, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	requests := topRequests{app: a, ctx: ctx, cp: cp, pool: pool}
-	_, err := tea.NewProgram(newTop(requests, pool), tea.WithContext(ctx), tea.WithInput(a.in),
+	requests := topRequests{app: a, ctx: ctx, cp: cp, pools: args}
+	_, err := tea.NewProgram(newTop(requests, strings.Join(args, "")), tea.WithContext(ctx), tea.WithInput(a.in),
 		tea.WithOutput(a.out)).Run()
 	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) || errors.Is(err, io.EOF) {
 		return nil

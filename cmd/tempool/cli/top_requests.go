@@ -65,10 +65,10 @@ const (
 
 // topRequests asks the control plane for the screen.
 type topRequests struct {
-	app  *app
-	ctx  context.Context // that of the screen
-	cp   controlPlane
-	pool string // "" for all
+	app   *app
+	ctx   context.Context // that of the screen
+	cp    controlPlane
+	pools []string // the one pool, or none for all
 }
 
 // command runs ask as a command.
@@ -83,7 +83,7 @@ func (r topRequests) command(ask func(ctx context.Context) tea.Msg) tea.Cmd {
 func (r topRequests) rosters() tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
 		asked := r.app.now()
-		views, err := poolOrAll(ctx, r.app, r.cp, r.pool, pool.Roster)
+		views, err := poolOrAll(ctx, r.app, r.cp, r.pools, pool.Roster)
 		askWorkers(ctx, r.cp, views)
 		return topRosters{views: views, at: r.app.now(), took: r.app.now().Sub(asked), err: sentence(err)}
 	})

@@ -336,9 +336,9 @@ func TestTopRequestsOfOnePoolAndOneWorker(t *testing.T) {
 	r := topRequests{app: &app{timeout: time.Minute, now: func() time.Time { return noon }}, ctx: t.Context(), cp: f}
 	answer := r.rosters()().(topRosters)
 	require.Equal(t, topRosters{views: []api.PoolWorkers{exampleView()}, at: noon}, answer)
-	r.pool = "python"
+	r.pools = []string{"python"}
 	require.Equal(t, answer, r.rosters()())
-	r.pool = "ghost"
+	r.pools = []string{"ghost"}
 	require.Equal(t, topRosters{at: noon, err: "no pool ghost is running"}, r.rosters()())
 
 	text := func(kind topKind) string {

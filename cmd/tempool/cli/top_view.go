@@ -57,10 +57,6 @@ func cut(line string, width int) string {
 
 // title says what is shown, and of when it is.
 func (m top) title() string {
-	ready, size := 0, 0
-	for _, view := range m.views {
-		ready, size = ready+view.Ready, size+view.Size
-	}
 	parts := []string{"tempool top"}
 	if m.pool != "" {
 		parts = append(parts, "pool "+m.pool)
@@ -71,7 +67,7 @@ func (m top) title() string {
 	case endedTitle(m.views) != "":
 		parts = append(parts, endedTitle(m.views))
 	case !m.at.IsZero():
-		parts = append(parts, fmt.Sprintf("%d/%d ready", ready, size))
+		parts = append(parts, readyText(m.views))
 		if summary := ratesSummary(m.views); summary != "" {
 			parts = append(parts, summary)
 		}
