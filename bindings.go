@@ -81,18 +81,8 @@ func (s *Session) Bind(ctx context.Context, slot int) error {
 	if err != nil {
 		return err
 	}
-	request := transport.Request{Method: http.MethodPut, Path: path, Body: body, Timeout: sessionTimeout}
-	reply, err := s.pool.tryGateways(ctx, poolRequest{
-		send: func(endpoint string) (*transport.Reply, error) {
-			return s.pool.client.transport.Do(ctx, endpoint, request)
-		},
-		retryElsewhere: mayAnswerCall,
-		body:           body,
-	})
-	if err != nil {
-		return err
-	}
-	if err := reply.ReadJSON(nil); err != nil {
+	request := transport.Request{Method: http.MethodPut, Path: path, Body: body}
+	if err := s.pool.sessionRequest(ctx, request, nil); err != nil {
 		return err
 	}
 	if err := s.unbind(ctx, worker); err != nil {

@@ -73,10 +73,7 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 	}
 	c.stopRenewal(request.LeaseID)
 	err = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(ref.Pool, ref.Slot), "", api.SignalCheckin, request)
-	if err != nil {
-		return c.fromTemporal(err, "check in "+request.LeaseID)
-	}
-	return nil
+	return c.fromTemporal(err, "check in "+request.LeaseID)
 }
 
 // CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It

@@ -102,7 +102,7 @@ func (c *Client) referrals(ctx context.Context, from string, err error) []string
 	})
 }
 
-// retryRound reports whether a further round may succeed after a round that ended with err.
+// retryRound reports whether a further round, or another gateway, may succeed after err.
 func retryRound(err error) bool {
 	return !transport.MayHaveStarted(err) &&
 		(api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)

@@ -13,8 +13,13 @@ import (
 
 // SampleOptions select samples of workers.
 type SampleOptions struct {
+	GatewayOptions
 	// Workers are their numbers; nil is all workers of the pool.
 	Workers []int
+}
+
+// GatewayOptions select the gateways that are asked.
+type GatewayOptions struct {
 	// Gateways are the base URLs of those to ask; nil asks those of all hosts.
 	Gateways []string
 	// Unreachable is called for each gateway that does not answer; nil ignores them.
@@ -36,7 +41,7 @@ func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.Recent
 		}
 		path += "?workers=" + strings.Join(numbers, ",")
 	}
-	all, err := askGateways(ctx, p, path, o.Gateways, o.Unreachable,
+	all, err := askGateways(ctx, p, path, o.GatewayOptions,
 		func(answer []api.RecentSamples) ([]api.RecentSamples, error) {
 			for _, one := range answer {
 				if !one.Valid() {
@@ -49,18 +54,10 @@ func (p *Pool) RecentSamples(ctx context.Context, o SampleOptions) ([]api.Recent
 	return all, err
 }
 
-// QueueOptions select the gateways whose queues are asked for.
-type QueueOptions struct {
-	// Gateways are the base URLs of those to ask; nil asks those of all hosts.
-	Gateways []string
-	// Unreachable is called for each gateway that does not answer; nil ignores them.
-	Unreachable func(endpoint string, err error)
-}
-
 // RecentQueue returns the figures of the pool's last hour at each gateway, sorted by host. It costs one request to each
 // gateway. It needs the right read. It fails with pool_not_found, and with the error of a gateway if none answers.
-func (p *Pool) RecentQueue(ctx context.Context, o QueueOptions) ([]api.RecentQueue, error) {
-	all, err := askGateways(ctx, p, "/queue", o.Gateways, o.Unreachable,
+func (p *Pool) RecentQueue(ctx context.Context, o GatewayOptions) ([]api.RecentQueue, error) {
+	all, err := askGateways(ctx, p, "/queue", o,
 		func(answer api.RecentQueue) ([]api.RecentQueue, error) {
 			if !answer.Valid() {
 				return nil, errUneven("the queue at " + answer.Host)
@@ -75,20 +72,19 @@ func errUneven(what string) *api.Error {
 	return api.Errorf(api.CodeUnavailable, "%s has lists of a wrong length; update its agent", what)
 }
 
-// askGateways gets a path below that of the pool from the gateways, from those of all hosts for nil, and joins what
-// parts takes from each answer.
-func askGateways[A, T any](ctx context.Context, p *Pool, path string, gateways []string,
-	unreachable func(endpoint string, err error), parts func(A) ([]T, error)) ([]T, error) {
+// askGateways gets a path below that of the pool from the gateways, and joins what parts takes from each answer.
+func askGateways[A, T any](ctx context.Context, p *Pool, path string, o GatewayOptions,
+	parts func(A) ([]T, error)) ([]T, error) {
 	if err := p.validName(); err != nil {
 		return nil, err
 	}
-	if gateways == nil {
+	if o.Gateways == nil {
 		var err error
-		if gateways, _, err = p.logEndpoints(ctx); err != nil {
+		if o.Gateways, _, err = p.logEndpoints(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return readAnswering(gateways, unreachable, func(endpoint string, take func(T)) error {
+	return readAnswering(o.Gateways, o.Unreachable, func(endpoint string, take func(T)) error {
 		var answer A
 		if err := p.client.askGateway(ctx, endpoint,
 			transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + path}, &answer); err != nil {

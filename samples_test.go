@@ -44,7 +44,7 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 	unreachable := func(endpoint string, err error) { failed[endpoint] = err }
 	ask := func(gateways ...string) ([]api.RecentSamples, error) {
 		return c.Pool("p").RecentSamples(t.Context(),
-			SampleOptions{Workers: []int{0, 7}, Gateways: gateways, Unreachable: unreachable})
+			SampleOptions{GatewayOptions{gateways, unreachable}, []int{0, 7}})
 	}
 	all, err := ask()
 	require.NoError(t, err)
@@ -77,15 +77,15 @@ func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
 	t.Cleanup(c.Close)
 	failed := map[string]error{}
 	all, err := c.Pool("p").RecentQueue(t.Context(),
-		QueueOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
+		GatewayOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})
 	require.NoError(t, err)
 	require.Equal(t, []api.RecentQueue{{Host: "a", Minutes: []api.Figures{}},
 		{Host: "b", Minutes: []api.Figures{{AgeMS: 12000, Seconds: 12, Queue: 7}}}}, all)
 	require.Len(t, failed, 1)
 	require.ErrorContains(t, failed[large], "the queue at c has")
 
-	_, err = c.Pool("p").RecentQueue(t.Context(), QueueOptions{Gateways: []string{large}})
+	_, err = c.Pool("p").RecentQueue(t.Context(), GatewayOptions{Gateways: []string{large}})
 	require.ErrorIs(t, err, api.ErrUnavailable, "none answers as it should")
-	_, err = c.Pool("NO").RecentQueue(t.Context(), QueueOptions{})
+	_, err = c.Pool("NO").RecentQueue(t.Context(), GatewayOptions{})
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }

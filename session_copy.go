@@ -63,11 +63,8 @@ func (p *Pool) operate(ctx context.Context, request transport.Request, out any) 
 			}
 			return reply, err
 		},
-		retryElsewhere: func(err error) bool {
-			return (api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers) &&
-				!transport.MayHaveStarted(err)
-		},
-		body: request.Body,
+		retryElsewhere: retryRound,
+		body:           request.Body,
 	})
 	if err != nil {
 		return err

@@ -83,7 +83,7 @@ func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) (
 }
 
 // RecentQueue has the figures of an hour of two gateways.
-func (f encodedPool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, err error) {
+func (f encodedPool) RecentQueue(context.Context, tempool.GatewayOptions) (all []api.RecentQueue, err error) {
 	for range 2 {
 		one := api.RecentQueue{Methods: []api.MethodFigures{{Method: "a", Calls: 4, Errors: 2, TimeUS: 9_000}}}
 		for i := range int32(api.FigureMinutes) {

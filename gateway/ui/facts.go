@@ -299,7 +299,7 @@ type Pool interface {
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	RecentSamples(ctx context.Context, o tempool.SampleOptions) ([]api.RecentSamples, error)
-	RecentQueue(ctx context.Context, o tempool.QueueOptions) ([]api.RecentQueue, error)
+	RecentQueue(ctx context.Context, o tempool.GatewayOptions) ([]api.RecentQueue, error)
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 	Session(id string) Session
 	ScaleTo(ctx context.Context, request api.ScaleRequest) (api.ScaleResult, error)

@@ -196,7 +196,7 @@ func (f fakePool) RecentSamples(ctx context.Context, o tempool.SampleOptions) (f
 	return found, nil
 }
 
-func (f fakePool) RecentQueue(ctx context.Context, o tempool.QueueOptions) ([]api.RecentQueue, error) {
+func (f fakePool) RecentQueue(ctx context.Context, o tempool.GatewayOptions) ([]api.RecentQueue, error) {
 	if err := f.ask(ctx); err != nil {
 		return nil, err
 	}

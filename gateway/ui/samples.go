@@ -32,31 +32,30 @@ type sampled struct {
 
 // samples asks gateways for the samples of some workers of a pool; nil asks all of them.
 func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
-	all, missing := askForPlots(v, "samples",
-		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentSamples, error) {
-			return v.pool(pool).RecentSamples(ctx,
-				tempool.SampleOptions{Workers: slots, Gateways: gateways, Unreachable: unreachable})
+	all, missing := askForPlots(v, "samples", gateways,
+		func(ctx context.Context, asked tempool.GatewayOptions) ([]api.RecentSamples, error) {
+			return v.pool(pool).RecentSamples(ctx, tempool.SampleOptions{GatewayOptions: asked, Workers: slots})
 		})
 	return sampled{seriesOf(all, time.Now()), missing}
 }
 
 // askForPlots asks gateways for what plots show, and says why some of it is missing; "" if nothing is.
-func askForPlots[T any](v *visit, what string,
-	ask func(ctx context.Context, unreachable func(endpoint string, err error)) ([]T, error)) (all []T, missing string) {
+func askForPlots[T any](v *visit, what string, gateways []string,
+	ask func(ctx context.Context, asked tempool.GatewayOptions) ([]T, error)) (all []T, missing string) {
 	ctx, cancel := context.WithTimeout(v.ctx(), samplesTimeout)
 	defer cancel()
 	var failed []string
 	var unreachable error
-	all, err := ask(v.remote(ctx),
-		func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err })
+	all, err := ask(v.remote(ctx), tempool.GatewayOptions{Gateways: gateways,
+		Unreachable: func(endpoint string, err error) { failed, unreachable = append(failed, endpoint), err }})
 	switch {
 	case unreachable != nil:
 		slices.Sort(failed)
-		gateways := failed[0]
+		silent := failed[0]
 		if n := len(failed) - 1; n > 0 {
-			gateways += " and " + format.Plural(n, "other gateway")
+			silent += " and " + format.Plural(n, "other gateway")
 		}
-		missing = "The plots do not include the " + what + " of " + gateways + ": " + samplesTrouble(unreachable) + "."
+		missing = "The plots do not include the " + what + " of " + silent + ": " + samplesTrouble(unreachable) + "."
 	case err != nil:
 		missing = "The " + what + " cannot be read: " + samplesTrouble(err) + "."
 	}
@@ -176,9 +175,6 @@ func (v *visit) hour(pool string, gateways []string) (hour *hourView, missing st
 	if len(gateways) == 0 {
 		return nil, ""
 	}
-	all, missing := askForPlots(v, "queue",
-		func(ctx context.Context, unreachable func(string, error)) ([]api.RecentQueue, error) {
-			return v.pool(pool).RecentQueue(ctx, tempool.QueueOptions{Gateways: gateways, Unreachable: unreachable})
-		})
+	all, missing := askForPlots(v, "queue", gateways, v.pool(pool).RecentQueue)
 	return newHourView(all, time.Now()), missing
 }

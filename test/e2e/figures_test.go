@@ -42,7 +42,7 @@ func TestTheFiguresOfAPoolAreThoseOfAllHosts(t *testing.T) {
 	_, err := pool.ApplySpec(t.Context(), api.ApplyRequest{Spec: s})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		all, err := pool.RecentQueue(t.Context(), tempool.QueueOptions{})
+		all, err := pool.RecentQueue(t.Context(), tempool.GatewayOptions{})
 		if err != nil || len(all) != 2 {
 			return false
 		}

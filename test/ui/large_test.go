@@ -98,7 +98,7 @@ func (f largePool) RecentSamples(_ context.Context, o tempool.SampleOptions) (al
 }
 
 // RecentQueue is a wave, too.
-func (f largePool) RecentQueue(context.Context, tempool.QueueOptions) (all []api.RecentQueue, _ error) {
+func (f largePool) RecentQueue(context.Context, tempool.GatewayOptions) (all []api.RecentQueue, _ error) {
 	for phase := range 2 {
 		one := api.RecentQueue{Host: fmt.Sprint("web-", phase), Methods: []api.MethodFigures{
 			{Method: "tools/call", Calls: 9000, Errors: 45, TimeUS: 9000 * 31_000}, {Method: "render", Calls: 7, TimeUS: 9e6}}}
