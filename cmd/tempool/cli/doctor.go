@@ -72,17 +72,12 @@ type setup struct {
 	poolsErr  error
 }
 
-type hostFacts struct {
-	hostStatus
-	gateway tempool.GatewayCheck
-}
-
 type poolFacts struct {
 	api.PoolStatus
 	err error
 }
 
-// concurrentExaminations bounds how many hosts and pools are examined concurrently.
+// concurrentExaminations bounds how many hosts are examined concurrently.
 const concurrentExaminations = 16
 
 // examine collects the facts. What cannot be found out is an error among them.
@@ -102,24 +97,18 @@ func (a *app) examine(ctx context.Context) setup {
 		return s
 	}
 	s.missing, s.attrErr = send(ctx, a, cp.MissingSearchAttributes)
-	hosts, err := a.hosts(ctx, cp)
-	s.hostsErr = err
-	s.hosts = make([]hostFacts, len(hosts))
-	sleep.Each(len(hosts), concurrentExaminations, func(i int) {
-		s.hosts[i].hostStatus = hosts[i]
-		if agent := hosts[i].Heartbeat.Agent; agent != nil {
+	s.hosts, s.hostsErr = a.hosts(ctx, cp)
+	sleep.Each(len(s.hosts), concurrentExaminations, func(i int) {
+		if agent := s.hosts[i].Heartbeat.Agent; agent != nil {
 			request, cancel := a.request(ctx)
 			defer cancel()
 			s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
 		}
 	})
-	names, err := send(ctx, a, cp.ListPools)
-	s.poolsErr = err
-	s.pools = make([]poolFacts, len(names))
-	sleep.Each(len(names), concurrentExaminations, func(i int) {
-		status, err := send(ctx, a, cp.Pool(names[i]).Running)
-		status.Pool = names[i]
-		s.pools[i] = poolFacts{status, err}
+	s.pools, s.poolsErr = allPools(ctx, a, cp, func(p pool, ctx context.Context) (poolFacts, error) {
+		status, err := p.Running(ctx)
+		status.Pool = p.Name()
+		return poolFacts{status, err}, nil
 	})
 	return s
 }

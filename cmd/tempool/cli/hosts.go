@@ -23,17 +23,18 @@ const hostTimeout = 5 * time.Second
 // maxNamed bounds the workers that an error names.
 const maxNamed = 10
 
-// hostStatus is a host with what its workflow says of it, or why that is unknown.
-type hostStatus struct {
+// hostFacts are a host with what its workflow says of it, or why that is unknown.
+type hostFacts struct {
 	tempool.Host
 	status    api.HostStatus
 	statusErr error
+	gateway   tempool.GatewayCheck // of tempool doctor
 }
 
 // hosts lists the hosts, and asks the workflow of each.
-func (a *app) hosts(ctx context.Context, cp controlPlane) ([]hostStatus, error) {
+func (a *app) hosts(ctx context.Context, cp controlPlane) ([]hostFacts, error) {
 	found, err := send(ctx, a, cp.Hosts)
-	hosts := make([]hostStatus, len(found))
+	hosts := make([]hostFacts, len(found))
 	sleep.Each(len(found), concurrentExaminations, func(i int) {
 		request, cancel := context.WithTimeout(ctx, min(hostTimeout, a.timeout))
 		defer cancel()
@@ -191,7 +192,7 @@ type hostRow struct {
 }
 
 // newHostRow is the row of a host; without an answer of its workflow, as far as its agent has reported.
-func newHostRow(h hostStatus) hostRow {
+func newHostRow(h hostFacts) hostRow {
 	row := hostRow{HostStatus: h.status, Processes: len(h.Heartbeat.Processes), HeardAt: h.HeardAt,
 		Agent: h.Heartbeat.Agent}
 	row.MemoryBytes, row.CPUPercent, row.Pools = h.Heartbeat.Usage()
