@@ -14,42 +14,16 @@ import (
 	"github.com/tempool/tempool"
 )
 
-// callFlags are the flags of commands that call a pool.
-type callFlags struct {
-	gatewayFlags
-	session  string
-	key      string
-	priority int
-}
-
-// callingCommand makes c run with the pool that its first argument names, and defines the flags of calls.
-func (a *app) callingCommand(c *cobra.Command, o *callFlags,
-	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	c.Flags().StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
-	c.Flags().StringVar(&o.key, "key", "", "whose call it is, for a pool with isolation.by = \"key\"")
-	rangeVar(c, &o.priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
-	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout,
-		"how long a call may take, including the wait for a worker")
-	return a.gatewayCommand(c, &o.gatewayFlags, run)
-}
-
-func (a *app) callOptions(o callFlags) tempool.CallOptions {
-	return tempool.CallOptions{Session: o.session, Key: o.key, Priority: o.priority, Timeout: a.timeout,
-		Header: http.Header{"Content-Type": {"application/json"}}}
-}
-
-// callArguments requires a target, POOL or POOL[/N], and METHOD, and allows a body.
-func callArguments(target string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < 2 || len(args) > 3 {
-			return usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), target,
-				plural(len(args), "argument"))
-		}
-		if args[1] == "" {
-			return usagef("METHOD is empty; name the method to call")
-		}
-		return checkArguments([]string{target}, args[:1])
+// callArguments requires POOL[/N] and METHOD, and allows a body.
+func callArguments(cmd *cobra.Command, args []string) error {
+	if len(args) < 2 || len(args) > 3 {
+		return usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), argPoolOrWorker,
+			plural(len(args), "argument"))
 	}
+	if args[1] == "" {
+		return usagef("METHOD is empty; name the method to call")
+	}
+	return checkArguments([]string{argPoolOrWorker}, args[:1])
 }
 
 // callResult is the result of tempool call.
@@ -76,8 +50,9 @@ func (r *callResult) setBody(answer []byte) {
 }
 
 func (a *app) callCommand() *cobra.Command {
-	var flags callFlags
-	return a.callingCommand(&cobra.Command{
+	var gateways gatewayFlags
+	options := tempool.CallOptions{Header: http.Header{"Content-Type": {"application/json"}}}
+	c := &cobra.Command{
 		Use:   "call POOL[/N] METHOD [BODY|-]",
 		Short: "Call a method on a pool or one of its workers",
 		Long: `Call a method on a free worker of a pool, or on its worker N, and print the answer as it arrives.
@@ -90,8 +65,14 @@ text or base64.`,
   cat request.json | tempool call hello greet -
   tempool call hello status --gateway http://127.0.0.1:7460
   tempool call hello status --session anna --timeout 5m -o json | jq .worker`,
-		Args: callArguments(argPoolOrWorker),
-	}, &flags, func(ctx context.Context, p pool, args []string) error {
+		Args: callArguments,
+	}
+	f := c.Flags()
+	f.StringVar(&options.Session, "session", "", "session of the call; prefers the worker that served the session last")
+	f.StringVar(&options.Key, "key", "", "whose call it is, for a pool with isolation.by = \"key\"")
+	rangeVar(c, &options.Priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
+	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
+	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, args []string) error {
 		var body any
 		switch {
 		case len(args) == 3 && args[2] == "-":
@@ -100,7 +81,7 @@ text or base64.`,
 			body = []byte(args[2])
 		}
 		var result callResult
-		options := a.callOptions(flags)
+		options.Timeout = a.timeout
 		options.Answered = func(answer tempool.Answer) {
 			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
 		}
