@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,16 +13,10 @@ import (
 	"github.com/tempool/tempool/events"
 )
 
-// eventFlags are the flags of tempool events.
-type eventFlags struct {
-	follow  bool
-	types   []string
-	since   string
-	gateway gatewayFlags
-}
-
 func (a *app) eventsCommand() *cobra.Command {
-	var flags eventFlags
+	var o tempool.EventOptions
+	var since string
+	var gateways gatewayFlags
 	c := &cobra.Command{
 		Use:   "events [POOL]",
 		Short: "Show what happened at the agents, and follow it",
@@ -36,30 +31,22 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
   tempool events --since 10m --type 'lease.*,worker.transitioned'
   tempool events -f -o json | jq -r 'select(.type == "process.ended") | .data.reason'`,
 	}
-	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "continue with new events until interrupted")
-	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
-	c.Flags().StringVar(&flags.since, "since", "",
+	c.Flags().BoolVarP(&o.Follow, "follow", "f", false, "continue with new events until interrupted")
+	c.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these types; * matches any text, as in lease.*")
+	c.Flags().StringVar(&since, "since", "",
 		"only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 	completeFlag(c, "type", api.EventTypes()...)
 	checkFlags(c, func(*cobra.Command) error {
-		_, err := flags.options(time.Time{})
-		return err
-	})
-	return a.gatewaysCommand(c, &flags.gateway, func(ctx context.Context, cp controlPlane, args []string) error {
-		options, _ := flags.options(a.now()) // checkFlags has parsed them
-		if len(args) > 0 {
-			options.Pool = args[0]
+		if _, err := events.ParseSince(since, time.Time{}); err != nil {
+			return usagef("--%s", message(err))
 		}
-		return a.printEvents(ctx, cp, options)
+		return nil
 	})
-}
-
-func (f *eventFlags) options(now time.Time) (o tempool.EventOptions, err error) {
-	o.Follow, o.Types = f.follow, f.types
-	if o.Since, err = events.ParseSince(f.since, now); err != nil {
-		return o, usagef("--%s", message(err))
-	}
-	return o, nil
+	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, args []string) error {
+		o.Since, _ = events.ParseSince(since, a.now()) // checkFlags has parsed it
+		o.Pool = strings.Join(args, "")
+		return a.printEvents(ctx, cp, o)
+	})
 }
 
 // printEvents prints events as they come. An agent that cannot be read is a warning while events of others may come,
