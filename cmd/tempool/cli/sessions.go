@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,11 +28,11 @@ func (a *app) sessionsCommand() *cobra.Command {
 		a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
-// sessionCommand makes c run with the pool that its first argument names, for at most --timeout.
-func (a *app) sessionCommand(c *cobra.Command,
+// sessionCommand makes c run with the pool that its first argument names, for at most limit, or --timeout if that is 0.
+func (a *app) sessionCommand(c *cobra.Command, limit time.Duration,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	return a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
-		ctx, cancel := a.request(ctx)
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(limit, a.timeout))
 		defer cancel()
 		return run(ctx, p, args)
 	})
@@ -60,7 +62,7 @@ the next page.`,
   tempool sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
 	})
 	page.flags(c, "id", "sessions", 1000)
-	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
+	return a.sessionCommand(c, 0, func(ctx context.Context, p pool, _ []string) error {
 		found, err := p.Sessions(ctx, page.after, page.limit)
 		if err != nil {
 			return err
@@ -85,7 +87,7 @@ func (a *app) sessionsGetCommand() *cobra.Command {
 		Long:  "Show the data, programs and metadata of a session. This renews its TTL.",
 		Example: `  tempool sessions get python user:42
   tempool sessions get python user:42 -o json | jq .data`,
-	}, func(ctx context.Context, p pool, args []string) error {
+	}, 0, func(ctx context.Context, p pool, args []string) error {
 		state, err := p.Session(args[1]).Get(ctx)
 		if err != nil {
 			return err
@@ -117,7 +119,7 @@ func (a *app) sessionsRemoveCommand() *cobra.Command {
 		Use:     "rm POOL SESSION",
 		Short:   "Delete a session",
 		Example: "  tempool sessions rm python user:42",
-	}, func(ctx context.Context, p pool, args []string) error {
+	}, 0, func(ctx context.Context, p pool, args []string) error {
 		if err := p.Session(args[1]).Delete(ctx); err != nil {
 			return err
 		}

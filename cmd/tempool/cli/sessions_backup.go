@@ -18,18 +18,8 @@ import (
 // backupLimit bounds an export and an import.
 const backupLimit = time.Hour
 
-// backupCommand makes c run with the pool that its first argument names, for at most backupLimit.
-func (a *app) backupCommand(c *cobra.Command,
-	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	return a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
-		ctx, cancel := context.WithTimeout(ctx, backupLimit)
-		defer cancel()
-		return run(ctx, p, args)
-	})
-}
-
 func (a *app) sessionsExportCommand() *cobra.Command {
-	return a.backupCommand(&cobra.Command{
+	return a.sessionCommand(&cobra.Command{
 		Use:   "export POOL FILE|-",
 		Short: "Back a pool's session store up to a file",
 		Long: `Back a pool's session store up to a file while the sessions are in use, or write the backup to standard
@@ -38,7 +28,7 @@ same session settings share a store. Each session is in the backup as it is when
 extended.`,
 		Example: `  tempool sessions export python sessions.jsonl
   tempool sessions export python - | gzip > sessions.jsonl.gz`,
-	}, func(ctx context.Context, p pool, args []string) error {
+	}, backupLimit, func(ctx context.Context, p pool, args []string) error {
 		if args[1] == "-" {
 			out := bufio.NewWriter(a.out)
 			_, err := p.ExportSessions(ctx, out)
@@ -77,7 +67,7 @@ at sessions.max. An import that failed can be repeated.`,
   gunzip < sessions.jsonl.gz | tempool sessions import python -`,
 	}
 	c.Flags().BoolVar(&options.AnyPool, "any-pool", false, "accept the backup of another pool")
-	return a.backupCommand(c, func(ctx context.Context, p pool, args []string) error {
+	return a.sessionCommand(c, backupLimit, func(ctx context.Context, p pool, args []string) error {
 		in := a.in
 		if args[1] != "-" {
 			file, err := os.Open(args[1])
