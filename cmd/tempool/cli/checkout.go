@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,19 +84,13 @@ func writeLease(text *strings.Builder, lease *api.Lease, now time.Time) {
 		{"Holder", lease.Holder},
 		{"Host", orDash(lease.Host)},
 		{"Endpoint", orDash(lease.Endpoint)},
-	}
-	if lease.Address != "" {
-		rows = append(rows, []string{"Address", lease.Address})
-	}
-	if lease.Session != "" {
-		rows = append(rows, []string{"Session", lease.Session})
-	}
-	if lease.Token != "" {
-		rows = append(rows, []string{"Token", lease.Token})
-	}
-	rows = append(rows,
-		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339),
+		{"Address", lease.Address},
+		{"Session", lease.Session},
+		{"Token", lease.Token},
+		{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339),
 			formatDuration(lease.ExpiresAt.Sub(now)))},
-		[]string{"Release", "tempool checkin " + lease.ID})
+		{"Release", "tempool checkin " + lease.ID},
+	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
 	table(text, []string{"Lease", lease.ID}, rows)
 }

@@ -37,34 +37,29 @@ func withNames(c *cobra.Command) *cobra.Command {
 }
 
 // namesOf returns the names of the things in the result of a command.
-func namesOf(value any) (names []string) {
+func namesOf(value any) []string {
 	switch v := value.(type) {
 	case api.PoolWorkers:
-		for _, w := range v.Workers {
-			names = append(names, w.Worker)
-		}
+		return namesOf([]api.PoolWorkers{v})
 	case []api.PoolWorkers:
-		for _, view := range v {
-			names = append(names, namesOf(view)...)
-		}
+		return namesBy(workersOf(v), func(w api.Worker) string { return w.Worker })
 	case []poolSummary:
-		for _, p := range v {
-			names = append(names, p.Pool)
-		}
+		return namesBy(v, func(p poolSummary) string { return p.Pool })
 	case []hostRow:
-		for _, h := range v {
-			names = append(names, h.Host)
-		}
+		return namesBy(v, func(h hostRow) string { return h.Host })
 	case *tempool.SessionList:
-		for _, s := range v.Sessions {
-			names = append(names, s.ID)
-		}
+		return namesBy(v.Sessions, func(s tempool.SessionSummary) string { return s.ID })
 	case []access.Token:
-		for _, t := range v {
-			names = append(names, t.Name)
-		}
+		return namesBy(v, func(t access.Token) string { return t.Name })
 	case *tempool.Lease:
-		names = append(names, v.ID)
+		return []string{v.ID}
+	}
+	return nil
+}
+
+func namesBy[T any](all []T, name func(T) string) (names []string) {
+	for _, one := range all {
+		names = append(names, name(one))
 	}
 	return names
 }

@@ -20,18 +20,6 @@ type poolDiff struct {
 	Restarts    []string      `json:"restarts"` // workers
 }
 
-func newPoolDiff(running api.PoolStatus, next spec.Spec) poolDiff {
-	name := next.Pool.Name
-	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Restarts: []string{},
-		Changes: append([]spec.Change{}, spec.ChangesWithoutSecrets(running.Spec, next)...)}
-	for _, w := range running.Workers {
-		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) {
-			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
-		}
-	}
-	return d
-}
-
 func (d poolDiff) write(text *strings.Builder) {
 	if len(d.Changes) == 0 {
 		fmt.Fprintf(text, "pool %s runs this spec already, version %d; no worker restarts (tempool workers restart %[1]s "+
@@ -69,9 +57,17 @@ func (a *app) poolDiffCommand() *cobra.Command {
 
 // diff compares a spec with that of the running pool of its name.
 func (a *app) diff(ctx context.Context, cp controlPlane, s spec.Spec) (poolDiff, error) {
-	running, err := send(ctx, a, cp.Pool(s.Pool.Name).Status)
+	name := s.Pool.Name
+	running, err := send(ctx, a, cp.Pool(name).Status)
 	if err != nil {
 		return poolDiff{}, err
 	}
-	return newPoolDiff(running, s), nil
+	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Restarts: []string{},
+		Changes: append([]spec.Change{}, spec.ChangesWithoutSecrets(running.Spec, s)...)}
+	for _, w := range running.Workers {
+		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) {
+			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
+		}
+	}
+	return d, nil
 }

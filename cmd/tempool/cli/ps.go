@@ -151,13 +151,10 @@ func holders(w api.Worker, now time.Time) string {
 
 // stateAndCalls is a worker's state, and the calls in flight on it if there are any.
 func stateAndCalls(w api.Worker) string {
-	switch w.InFlight {
-	case 0:
+	if w.InFlight == 0 {
 		return string(w.State)
-	case 1:
-		return string(w.State) + ", 1 call"
 	}
-	return fmt.Sprintf("%s, %d calls", w.State, w.InFlight)
+	return string(w.State) + ", " + plural(w.InFlight, "call")
 }
 
 // reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in
