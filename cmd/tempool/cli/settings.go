@@ -2,10 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -94,10 +94,8 @@ func (s *settings) fromFile(path string, only ...string) error {
 
 // setFlag sets a flag to a value of TOML, which must have the flag's type.
 func setFlag(f pflag.Value, value any) *spec.Error {
-	text, right := "", false
 	wrong := &spec.Error{Problem: fmt.Sprintf("%v is not allowed", value), Allowed: "a string"}
-	switch list, isList := f.(pflag.SliceValue); {
-	case isList:
+	if list, isList := f.(pflag.SliceValue); isList {
 		wrong.Allowed = "a list of strings"
 		values, _ := value.([]any)
 		words := []string{}
@@ -110,24 +108,21 @@ func setFlag(f pflag.Value, value any) *spec.Error {
 			return wrong
 		}
 		return nil
-	case f.Type() == "bool":
+	}
+	_, right := value.(string)
+	switch f.Type() {
+	case "bool":
+		_, right = value.(bool)
 		wrong.Allowed = "true or false"
-		var b bool
-		b, right = value.(bool)
-		text = strconv.FormatBool(b)
-	case f.Type() == "int":
+	case "int":
+		_, right = value.(int64)
 		wrong.Allowed = "a whole number"
-		var n int64
-		n, right = value.(int64)
-		text = strconv.FormatInt(n, 10)
-	default:
-		text, right = value.(string)
 	}
 	if !right {
 		return wrong
 	}
-	if err := f.Set(text); err != nil {
-		return &spec.Error{Problem: fmt.Sprintf("%q is not allowed: %v", text, err)}
+	if err := f.Set(fmt.Sprint(value)); err != nil {
+		return &spec.Error{Problem: fmt.Sprintf("%q is not allowed: %v", fmt.Sprint(value), err)}
 	}
 	return nil
 }
@@ -143,36 +138,22 @@ func (s *settings) inForce() []setting {
 	all := []setting{}
 	for _, f := range s.flags {
 		one := setting{Key: key(f.Name), Value: redact.URLs(f.Value.String()), From: cmp.Or(s.from[f.Name], "default")}
-		switch value := f.Value.(type) {
-		case pflag.SliceValue:
-			one.Value = value.GetSlice()
-		default:
-			if f.Value.Type() == "bool" || f.Value.Type() == "int" {
-				one.Value = plain(f.Value.String())
-			}
+		if list, isList := f.Value.(pflag.SliceValue); isList {
+			one.Value = list.GetSlice()
+		} else if f.Value.Type() == "bool" || f.Value.Type() == "int" {
+			one.Value = json.RawMessage(f.Value.String())
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-// plain is text that is a number or a truth value in JSON and in TOML.
-type plain string
-
-// MarshalJSON implements json.Marshaler.
-func (p plain) MarshalJSON() ([]byte, error) { return []byte(p), nil }
-
-// writeSettings writes the settings as a file that sets them.
+// writeSettings writes the settings as a file that sets them: TOML has the texts, numbers and lists of JSON.
 func writeSettings(text *strings.Builder, all []setting) {
 	for _, one := range all {
-		value := fmt.Sprint(one.Value)
-		switch v := one.Value.(type) {
-		case string:
-			value = strconv.Quote(v)
-		case []string:
-			value = fmt.Sprintf("%q", v)
-			value = strings.ReplaceAll(value, `" "`, `", "`)
-		}
-		fmt.Fprintf(text, "%-60s # %s\n", one.Key+" = "+value, one.From)
+		var value strings.Builder
+		_ = writeJSONLine(&value, one.Value) // into memory
+		list := strings.ReplaceAll(strings.TrimSpace(value.String()), `","`, `", "`)
+		fmt.Fprintf(text, "%-60s # %s\n", one.Key+" = "+list, one.From)
 	}
 }
