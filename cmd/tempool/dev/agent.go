@@ -1,10 +1,12 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -32,7 +34,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 		Address: s.temporal.Address, Namespace: s.temporal.Namespace, Payloads: s.temporal.Payloads, HostID: hostID(),
 		OtherHostID: "use another Temporal server (--address)", StateDir: s.data.agentState(),
 		Listen: listen, Security: s.options.Security, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size),
-		Labels: labels(s.spec.Pool.Placement), Logger: s.log,
+		Labels: labels(s.spec.Pool.Placement), Logger: s.data.logger,
 		StopTimeout: agentStopTimeout,
 	})
 	if err != nil && s.server != nil {
@@ -43,16 +45,13 @@ func (s *starter) startAgent(ctx context.Context) error {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	s.onStop("the agent", agentStopTimeout, func(context.Context) error { return s.agent.Stop() })
-	s.screen.line("The agent runs, its gateway at %s, its log in %s.", s.agent.Endpoint(), s.data.logPath)
+	s.screen.line("The agent runs, its gateway at %s, its log in %s.", s.agent.Endpoint(), s.data.log.Name())
 	return nil
 }
 
-// labels returns the agent's placement labels: the pool's own, and the default for further pools.
+// labels returns the agent's placement labels: the default for further pools, and the pool's own.
 func labels(placement string) []string {
-	if placement == "" || placement == api.DefaultPlacement {
-		return []string{api.DefaultPlacement}
-	}
-	return []string{api.DefaultPlacement, placement}
+	return slices.Compact([]string{api.DefaultPlacement, cmp.Or(placement, api.DefaultPlacement)})
 }
 
 var notInHostID = regexp.MustCompile(`[^A-Za-z0-9._-]`)

@@ -18,8 +18,6 @@ import (
 // logs. Only one starter uses it at a time.
 type dataDir struct {
 	path      string
-	logPath   string
-	serverLog string
 	logger    *slog.Logger // of the agent and the Temporal SDK
 	serverOut *os.File
 	log       *os.File
@@ -40,7 +38,7 @@ func openDataDir(path string) (d *dataDir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create its data folder; set XDG_CACHE_HOME to a writable folder: %w", err)
 	}
-	d = &dataDir{path: path, logPath: filepath.Join(path, "agent.log"), serverLog: filepath.Join(path, "temporal.log")}
+	d = &dataDir{path: path}
 	if err := d.open(); err != nil {
 		_ = d.close() // err is the failure to report
 		return nil, err
@@ -52,11 +50,11 @@ func (d *dataDir) open() (err error) {
 	if err := d.acquireLock(); err != nil {
 		return err
 	}
-	if d.log, err = newLog(d.logPath); err != nil {
+	if d.log, err = newLog(filepath.Join(d.path, "agent.log")); err != nil {
 		return err
 	}
 	d.logger = slog.New(slog.NewTextHandler(d.log, nil))
-	d.serverOut, err = newLog(d.serverLog)
+	d.serverOut, err = newLog(filepath.Join(d.path, "temporal.log"))
 	return err
 }
 
@@ -104,9 +102,6 @@ func (d *dataDir) database() string { return filepath.Join(d.path, "temporal.db"
 // agentState returns the state folder of its agent. It is the same at every start, so the agent finds its
 // earlier state.
 func (d *dataDir) agentState() string { return filepath.Join(d.path, "agent") }
-
-// files returns the folder for the unpacked example.
-func (d *dataDir) files() string { return filepath.Join(d.path, "files") }
 
 func (d *dataDir) close() error {
 	var failures error

@@ -24,7 +24,7 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 	file := s.options.PoolFile
 	if file == "" {
 		var err error
-		if file, err = unpackExample(s.data.files()); err != nil {
+		if file, err = unpackExample(filepath.Join(s.data.path, "files")); err != nil {
 			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
 		}
 	}

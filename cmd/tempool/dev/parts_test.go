@@ -54,7 +54,7 @@ func TestOnlyOneStarterUsesTheDataDir(t *testing.T) {
 	require.NoError(t, first.close())
 	second, err := openDataDir(cache)
 	require.NoError(t, err)
-	require.FileExists(t, second.logPath+".before")
+	require.FileExists(t, second.log.Name()+".before")
 	require.NoError(t, second.close())
 }
 

@@ -59,7 +59,6 @@ func (s *starter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	s.onStop("", time.Second, func(context.Context) error { return s.data.close() })
-	s.log = s.data.logger
 	if s.spec, err = s.loadSpec(); err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (s *starter) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	case err := <-s.agent.Failed():
 		cancel(fmt.Errorf("the agent failed: %w", err))
 	case <-serverEnded:
-		cancel(fmt.Errorf("the Temporal server exited; start again. The end of its log %s:\n%s", s.data.serverLog,
+		cancel(fmt.Errorf("the Temporal server exited; start again. The end of its log %s:\n%s", s.data.serverOut.Name(),
 			s.server.LogTail()))
 	}
 }

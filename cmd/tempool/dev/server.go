@@ -30,7 +30,7 @@ const (
 // startServer finds or starts a Temporal server and connects to it.
 func (s *starter) startServer(ctx context.Context) error {
 	s.temporal = tempool.Options{Address: s.options.Address, Namespace: s.options.Namespace,
-		Logger: log.NewStructuredLogger(s.log), Payloads: s.options.Payloads}
+		Logger: log.NewStructuredLogger(s.data.logger), Payloads: s.options.Payloads}
 	if s.options.Address == "" {
 		if err := s.findOrStartServer(ctx); err != nil {
 			return err

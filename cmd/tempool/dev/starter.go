@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -38,7 +37,6 @@ type starter struct {
 	options Options
 	screen  *screen
 	data    *dataDir
-	log     *slog.Logger
 
 	spec    spec.Spec
 	library *codemetrics.Library // the files that the job measures; nil for no job
