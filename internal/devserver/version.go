@@ -2,11 +2,8 @@ package devserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -28,8 +25,6 @@ const (
 	oldestMinor = 25
 )
 
-var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)`)
-
 // checkVersion returns an error unless the program at path is a temporal command line with a server that Tempool can
 // use.
 func checkVersion(ctx context.Context, path string) error {
@@ -42,14 +37,10 @@ func checkVersion(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("%s --version: %w", path, err)
 	}
-	found := serverVersion.FindStringSubmatch(string(output))
-	if found == nil {
+	_, version, found := strings.Cut(string(output), "Server ")
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); !found || n < 2 {
 		return fmt.Errorf("%s --version does not name a Temporal server: %q", path, strings.TrimSpace(string(output)))
-	}
-	major, errMajor := strconv.Atoi(found[1])
-	minor, errMinor := strconv.Atoi(found[2])
-	if err := errors.Join(errMajor, errMinor); err != nil {
-		return fmt.Errorf("%s --version: %w", path, err)
 	}
 	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
 		return fmt.Errorf("its Temporal server %d.%d is older than %d.%d", major, minor, oldestMajor, oldestMinor)
