@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -115,14 +114,4 @@ func poolOrWorker(name string) (pool string, slot *int, err error) {
 	}
 	pool, number, err := workerName(name)
 	return pool, &number, err
-}
-
-// workerCount parses the number of workers of a pool.
-func workerCount(text string) (int, error) {
-	count, err := strconv.Atoi(text)
-	if err != nil || count < 1 {
-		return 0, usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to "+
-			"have none", text)
-	}
-	return count, nil
 }

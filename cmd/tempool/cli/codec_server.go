@@ -39,7 +39,13 @@ Web UI, set the address as the codec endpoint; for the CLI, pass it as --codec-e
 			address); err != nil {
 			return errors.Join(err, listener.Close())
 		}
-		return serveUntil(ctx, listener, codec.Server(payloads, origins))
+		server := &http.Server{Handler: codec.Server(payloads, origins), ReadTimeout: 10 * time.Second,
+			WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
 	})
 	flags := c.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8234",
@@ -54,15 +60,4 @@ Web UI, set the address as the codec endpoint; for the CLI, pass it as --codec-e
 		return nil
 	})
 	return c
-}
-
-// serveUntil serves until ctx ends.
-func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

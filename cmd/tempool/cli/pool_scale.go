@@ -58,8 +58,12 @@ func parseScale(text string) (api.ScaleRequest, error) {
 	}
 	low, high, isRange := strings.Cut(text, "..")
 	if !isRange {
-		size, err := workerCount(text)
-		return api.ScaleRequest{Size: size}, err
+		size, err := strconv.Atoi(text)
+		if err != nil || size < 1 {
+			return api.ScaleRequest{}, usagef("%q is not a number of workers; give a whole number of at least 1, or stop the "+
+				"pool to have none", text)
+		}
+		return api.ScaleRequest{Size: size}, nil
 	}
 	least, errMin := strconv.Atoi(low)
 	most, errMax := strconv.Atoi(high)

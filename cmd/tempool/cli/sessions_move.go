@@ -33,17 +33,16 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
 	required(c, "to")
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil || !cmd.Flags().Changed("to") {
-			return err
-		}
+	checkFlags(c, func(cmd *cobra.Command) error {
 		pool, _, err := workerName(to)
-		if err == nil && pool != args[0] {
-			err = usagef("--to is %s, which is not a worker of pool %s", to, args[0])
+		switch {
+		case !cmd.Flags().Changed("to"), cmd.Flags().NArg() == 0: // which is said later
+			return nil
+		case err == nil && pool != cmd.Flags().Arg(0):
+			return usagef("--to is %s, which is not a worker of pool %s", to, cmd.Flags().Arg(0))
 		}
 		return err
-	}
+	})
 	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }

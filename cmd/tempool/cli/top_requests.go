@@ -108,15 +108,12 @@ func (r topRequests) restart(worker string) tea.Cmd {
 func (r topRequests) text(page topPage) tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
 		text := topText{page: page}
-		pool, slot, err := api.ParseWorkerName(page.worker)
-		if err != nil {
-			text.err = sentence(err)
-			return text
-		}
-		switch p := r.cp.Pool(pool); page.kind {
-		case topLogs:
+		name, slot, err := api.ParseWorkerName(page.worker)
+		switch p := r.cp.Pool(name); {
+		case err != nil:
+		case page.kind == topLogs:
 			text.lines, err = topLog(ctx, p, slot)
-		case topHistory:
+		case page.kind == topHistory:
 			text.lines, err = topTransitions(ctx, p, slot)
 		default:
 			text.lines, err = topDetails(ctx, p, slot)
