@@ -147,20 +147,18 @@ func (d *diagnosis) agents(s setup) {
 	for _, h := range s.hosts {
 		subject := "host " + h.ID
 		r := h.Heartbeat.Agent
-		switch {
-		case h.HeardAt.IsZero() || r == nil:
+		if h.HeardAt.IsZero() || r == nil {
 			d.absent(h)
-		default:
-			running++
-			versions[r.Version] = h.ID
-			if why := h.status.Draining; why != "" {
-				d.add(levelNote, "agents", subject, "when it may have workers again: tempool hosts undrain "+h.ID,
-					"takes no new workers: %s", why)
-			}
-			d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %s, runs %d", r.Version, r.Epoch,
-				strings.Join(r.Labels, ","),
-				fmt.Sprintf("%d processes", r.Capacity), len(h.Heartbeat.Processes))
+			continue
 		}
+		running++
+		versions[r.Version] = h.ID
+		if why := h.status.Draining; why != "" {
+			d.add(levelNote, "agents", subject, "when it may have workers again: tempool hosts undrain "+h.ID,
+				"takes no new workers: %s", why)
+		}
+		d.add(levelOK, "agents", subject, "", "agent %s, epoch %d, labels %s, capacity %d processes, runs %d", r.Version,
+			r.Epoch, strings.Join(r.Labels, ","), r.Capacity, len(h.Heartbeat.Processes))
 	}
 	if running == 0 {
 		d.add(levelProblem, "agents", "agents", "start one on each host: tempool agent --address … --namespace "+s.namespace,

@@ -29,13 +29,18 @@ tempool logs POOL/N --previous shows what the process wrote before it ended.`,
   tempool history python/0 -o json | jq -r '.[] | select(.to == "failed") | .reason'`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		transitions, err := a.transitions(ctx, cp, name, slot, all)
+		transitions, err := ask(ctx, a, cp.Pool(name).History, slot)
+		if err == nil && all {
+			a.showProgress("replaying the runs of " + args[0])
+			transitions, err = cp.ReplayHistory(ctx, name, slot)
+		}
 		if errors.Is(err, api.ErrWorkerNotFound) {
 			return api.Errorf(api.CodeWorkerNotFound,
 				"worker %s is neither running nor recorded in Temporal; tempool ps lists the running workers", args[0])
 		} else if err != nil {
 			return err
 		}
+		transitions = append([]lifecycle.Transition{}, transitions...) // [] in JSON
 		var gaps []int
 		if all {
 			gaps = tempool.HistoryGaps(transitions)
@@ -52,17 +57,6 @@ tempool logs POOL/N --previous shows what the process wrote before it ended.`,
 	})
 	c.Flags().BoolVar(&all, "all", false, "also read transitions from earlier runs of the worker's workflow")
 	return c
-}
-
-// transitions returns the newest transitions of a worker, or all that are available.
-func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int,
-	all bool) ([]lifecycle.Transition, error) {
-	newest, err := ask(ctx, a, cp.Pool(name).History, slot)
-	if err != nil || !all {
-		return append([]lifecycle.Transition{}, newest...), err
-	}
-	a.showProgress("replaying the runs of " + api.WorkerName(name, slot))
-	return cp.ReplayHistory(ctx, name, slot)
 }
 
 // historyGapLine marks a gap in a worker's history.

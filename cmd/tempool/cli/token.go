@@ -16,11 +16,11 @@ import (
 // defaultTokensFile is the tokens file without --tokens.
 const defaultTokensFile = "tokens.toml"
 
-// tokensFlag defines --tokens, the file that a command reads or changes.
-func tokensFlag(c *cobra.Command) *string {
+// tokensCommand makes c run with the tokens file, which it reads or changes.
+func (a *app) tokensCommand(c *cobra.Command, run func(path string, args []string) error) *cobra.Command {
 	path := c.Flags().String("tokens", defaultTokensFile, "the tokens file, as given to the agents with --tokens")
 	mustDefine(c, c.MarkFlagFilename("tokens", "toml"))
-	return path
+	return a.localCommand(c, func(_ context.Context, args []string) error { return run(*path, args) })
 }
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -44,8 +44,7 @@ type newToken struct {
 func (a *app) tokenAddCommand() *cobra.Command {
 	var token access.Token
 	var priority int
-	var path *string
-	c := a.localCommand(&cobra.Command{
+	c := a.tokensCommand(&cobra.Command{
 		Use:   "add NAME --rights RIGHTS",
 		Short: "Make a token and print it once",
 		Long: `Make a token and print it, once. The rights are call (call the pools), lease (check workers out and use
@@ -53,18 +52,17 @@ the leases), sessions (read and write clients' sessions), read (read the state o
 admin (act as the operator).`,
 		Example: `  tempool token add ci --pools 'py*' --rights call,lease
   tempool token add batch --rights call --max-priority 2 --tokens /etc/tempool/tokens.toml`,
-	}, func(_ context.Context, args []string) error {
+	}, func(path string, args []string) error {
 		secret, hash := access.NewSecret()
 		token.Name, token.SHA256, token.CreatedAt = args[0], hash, a.now().UTC().Truncate(time.Second)
 		if priority < access.MaxPriority {
 			token.MaxPriority = &priority
 		}
-		if err := access.Add(*path, token); err != nil {
+		if err := access.Add(path, token); err != nil {
 			return err
 		}
 		return a.printMessage(newToken{token, secret}, "%s", secret)
 	})
-	path = tokensFlag(c)
 	c.Flags().StringSliceVar(&token.Pools, "pools", []string{"*"}, "globs of the pools that the token is for")
 	c.Flags().StringSliceVar(&token.Rights, "rights", nil, "rights of the token: "+access.All.String())
 	rangeVar(c, &priority, "max-priority", access.MaxPriority, 0, access.MaxPriority,
@@ -75,14 +73,13 @@ admin (act as the operator).`,
 }
 
 func (a *app) tokenListCommand() *cobra.Command {
-	var path *string
-	c := a.localCommand(withNames(&cobra.Command{
+	return a.tokensCommand(withNames(&cobra.Command{
 		Use: "list", Short: "List the tokens", Example: "  tempool token list --tokens /etc/tempool/tokens.toml",
-	}), func(context.Context, []string) error {
-		file, err := access.ReadFile(*path)
+	}), func(path string, _ []string) error {
+		file, err := access.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return api.Errorf(api.CodeInvalid,
-				"the tokens file %s does not exist; name another one with --tokens, or create it with tempool token add", *path)
+				"the tokens file %s does not exist; name another one with --tokens, or create it with tempool token add", path)
 		}
 		if err != nil {
 			return err
@@ -100,23 +97,18 @@ func (a *app) tokenListCommand() *cobra.Command {
 			})
 		})
 	})
-	path = tokensFlag(c)
-	return c
 }
 
 func (a *app) tokenRemoveCommand() *cobra.Command {
-	var path *string
-	c := a.localCommand(&cobra.Command{
+	return a.tokensCommand(&cobra.Command{
 		Use: "remove NAME", Short: "Remove a token", Example: "  tempool token remove ci",
-	}, func(_ context.Context, args []string) error {
-		if err := access.Remove(*path, args[0]); err != nil {
+	}, func(path string, args []string) error {
+		if err := access.Remove(path, args[0]); err != nil {
 			return err
 		}
 		return a.printMessage(map[string]string{"removed": args[0]}, "removed token %s; gateways refuse it within a second",
 			args[0])
 	})
-	path = tokensFlag(c)
-	return c
 }
 
 // leaseID accepts ID and ID~TOKEN, as tempool checkout and the gateways print them; tempool needs no token.

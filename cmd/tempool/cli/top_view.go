@@ -28,12 +28,9 @@ func (m top) bodyHeight() int { return max(1, m.height-topChrome) }
 
 // View is that of tea.Model. It makes only the rows that are visible.
 func (m top) View() tea.View {
-	var body []string
-	switch {
-	case m.page != nil:
+	body := m.viewTable()
+	if m.page != nil {
 		body = m.viewPage()
-	default:
-		body = m.viewTable()
 	}
 	body = append(body[:min(len(body), m.bodyHeight()+1)], make([]string, max(0, m.bodyHeight()+1-len(body)))...)
 	text := append([]string{boldStyle.Render(m.title()), m.message()}, body...)
