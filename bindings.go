@@ -122,7 +122,7 @@ func (s *Session) bindingPath() (string, error) {
 	if s.id == "" || s.id == "." || s.id == ".." {
 		return "", errSessionID(s.id)
 	}
-	return "/v1/pools/" + s.pool.name + "/bindings/" + url.PathEscape(s.id), s.pool.validName()
+	return "/v1/pools/" + s.pool.name + "/bindings/" + url.PathEscape(s.id), nil
 }
 
 // askEachGateway sends a request to the gateways of all hosts that have workers of the pool, and passes their answers

@@ -46,9 +46,6 @@ func (p *Pool) sendTo(ctx context.Context, below, method string, body transport.
 	if err != nil {
 		return nil, err
 	}
-	if err := p.validName(); err != nil {
-		return nil, err
-	}
 	call := gatewayCall{client: p.client, path: path, options: p.call, body: body}
 	return p.tryGateways(ctx, poolRequest{
 		send:           func(endpoint string) (*transport.Reply, error) { return call.send(ctx, endpoint) },
@@ -211,9 +208,6 @@ func (w *PoolWorker) Stream(ctx context.Context, method string, in any) iter.Seq
 // calls in flight; a clean one follows. It needs the rights of the operator. Errors are worker_not_found,
 // pool_not_found, invalid for a pool without keys, forbidden and unavailable.
 func (w *PoolWorker) ReleaseKey(ctx context.Context) (result api.ReleaseResult, err error) {
-	if err = w.pool.validName(); err != nil {
-		return result, err
-	}
 	path := "/v1/admin/pools/" + w.pool.name + "/workers/" + strconv.Itoa(w.slot) + "/release"
 	err = w.pool.operate(ctx, transport.Request{Method: http.MethodPost, Path: path, Timeout: sessionTimeout}, &result)
 	return result, err

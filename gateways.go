@@ -32,6 +32,9 @@ type poolRequest struct {
 
 // tryGateways sends a request to one gateway after another until one answers, in rounds.
 func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply, error) {
+	if err := p.validName(); err != nil {
+		return nil, err
+	}
 	balancer := p.balancer()
 	pause, asked := roundPause, false
 	for round := 1; ; round++ {

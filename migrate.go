@@ -78,7 +78,6 @@ func (m *Migration) Progress(ctx context.Context) (progress api.SessionProgress,
 func (m *Migration) Wait(ctx context.Context) (moves api.SessionMoves, err error) {
 	err = m.client.temporal.GetWorkflow(ctx, m.workflowID, m.runID).Get(ctx, &moves)
 	var cancelled *temporal.CanceledError
-	var terminated *temporal.TerminatedError
 	switch {
 	case err == nil:
 		return moves, nil
@@ -90,7 +89,7 @@ func (m *Migration) Wait(ctx context.Context) (moves api.SessionMoves, err error
 		}
 		return moves, api.Errorf(api.CodeCancelled, "%s: cancelled; sessions that were being moved stay where they were",
 			m.action)
-	case errors.As(err, &terminated):
+	case is[*temporal.TerminatedError](err):
 		return moves, api.Errorf(api.CodeCancelled, "%s: terminated; run it again", m.action)
 	}
 	return moves, m.client.fromTemporal(err, m.action)

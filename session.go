@@ -169,9 +169,6 @@ func (p *Pool) sessionRequest(ctx context.Context, request transport.Request, ou
 
 // trySessionGateways sends a request about the sessions of the pool to its gateways until one answers.
 func (p *Pool) trySessionGateways(ctx context.Context, request transport.Request) (*transport.Reply, error) {
-	if err := p.validName(); err != nil {
-		return nil, err
-	}
 	readOnly := request.Method == http.MethodGet
 	return p.tryGateways(ctx, poolRequest{
 		send: func(endpoint string) (*transport.Reply, error) { return p.client.transport.Do(ctx, endpoint, request) },

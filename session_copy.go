@@ -34,20 +34,13 @@ func (p *Pool) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*
 }
 
 func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (*api.SessionCopy, error) {
-	if err := p.validName(); err != nil {
-		return nil, err
-	}
 	body, err := transport.JSONBody(in)
 	if err != nil {
 		return nil, err
 	}
-	var report api.SessionCopy
-	err = p.operate(ctx, transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout},
-		&report)
-	if err != nil {
-		return nil, err
-	}
-	return &report, nil
+	report := &api.SessionCopy{}
+	return report, p.operate(ctx,
+		transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout}, report)
 }
 
 // operate sends a request for the operator, and reads the answer's JSON into out. A gateway that refuses it over TCP

@@ -184,8 +184,7 @@ func probe(ctx context.Context, temporal client.Client, address, namespace strin
 	_, err = temporal.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: namespace, Execution: &common.WorkflowExecution{WorkflowId: "tempool/-/probe"},
 	})
-	var none *serviceerror.NotFound
-	if err == nil || errors.As(err, &none) {
+	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
 		return nil
 	}
 	return err
