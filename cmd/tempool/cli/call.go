@@ -85,10 +85,7 @@ text or base64.`,
 		options.Answered = func(answer tempool.Answer) {
 			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
 		}
-		target := p.Calls(options)
-		if _, slot, _ := poolOrWorker(args[0]); slot != nil { // checkArguments has parsed it
-			target = p.WorkerCalls(*slot, options)
-		}
+		_, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		started := a.now()
 		var buffer bytes.Buffer
 		out := a.out
@@ -96,7 +93,7 @@ text or base64.`,
 			out = &buffer
 		}
 		endsLine := true
-		for chunk, err := range target.Stream(ctx, args[1], body) {
+		for chunk, err := range p.Call(ctx, slot, args[1], body, options) {
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,11 +69,11 @@ func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions,
 
 // waitHint adds --wait to the error of a checkout that may succeed later.
 func waitHint(err error, wait time.Duration) error {
-	var refusal *api.Error
-	if wait > 0 || !errors.As(err, &refusal) || !refusal.Code.Retryable() || refusal.Code == api.CodeUnavailable {
+	code := api.CodeOf(err)
+	if wait > 0 || !code.Retryable() || code == api.CodeUnavailable {
 		return err
 	}
-	return api.Errorf(refusal.Code, "%s; add --wait 30s to wait for a free worker", refusal.Message)
+	return api.Errorf(code, "%s; add --wait 30s to wait for a free worker", api.MessageOf(err))
 }
 
 // writeLease writes the table of tempool checkout.

@@ -34,7 +34,8 @@ type controlPlane interface {
 	Close()
 }
 
-// pool is what the commands use of tempool.Pool. Calls is its With, Migrate that of its session.
+// pool is what the commands use of tempool.Pool. Call is Stream of the pool, or of its worker in slot; Migrate is that
+// of its session.
 type pool interface {
 	Name() string
 	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
@@ -52,9 +53,8 @@ type pool interface {
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
-	Calls(o tempool.CallOptions) calls
+	Call(ctx context.Context, slot *int, method string, in any, o tempool.CallOptions) iter.Seq2[[]byte, error]
 	ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error)
-	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 	Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error)
@@ -75,11 +75,6 @@ type migration interface {
 	Wait(ctx context.Context) (api.SessionMoves, error)
 }
 
-// calls is what the commands use of tempool.Pool and tempool.PoolWorker.
-type calls interface {
-	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
-}
-
 // dialFunc connects to a control plane; the caller closes it.
 type dialFunc func(ctx context.Context, o tempool.Options) (controlPlane, error)
 
@@ -89,9 +84,13 @@ func (c clientControlPlane) Pool(name string) pool { return clientPool{c.Client.
 
 type clientPool struct{ *tempool.Pool }
 
-func (p clientPool) Calls(o tempool.CallOptions) calls { return p.With(o) }
-
-func (p clientPool) WorkerCalls(slot int, o tempool.CallOptions) calls { return p.With(o).Worker(slot) }
+func (p clientPool) Call(ctx context.Context, slot *int, method string, in any,
+	o tempool.CallOptions) iter.Seq2[[]byte, error] {
+	if slot != nil {
+		return p.With(o).Worker(*slot).Stream(ctx, method, in)
+	}
+	return p.With(o).Stream(ctx, method, in)
+}
 
 func (p clientPool) ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error) {
 	return p.Worker(slot).ReleaseKey(ctx)

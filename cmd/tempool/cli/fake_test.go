@@ -319,12 +319,6 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 	return p.lease, nil
 }
 
-func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o, ""} }
-
-func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
-	return fakeCalls{p, o, fmt.Sprint("/", slot)}
-}
-
 func (p *fakePool) ReleaseKey(_ context.Context, slot int) (api.ReleaseResult, error) {
 	return p.released[slot], p.err
 }
@@ -375,29 +369,26 @@ func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
 	}
 }
 
-// fakeCalls echoes the body in two chunks.
-type fakeCalls struct {
-	pool    *fakePool
-	options tempool.CallOptions
-	worker  string // "/N"; "" for any
-}
-
-func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
+// Call echoes the body in two chunks.
+func (p *fakePool) Call(_ context.Context, slot *int, method string, in any,
+	o tempool.CallOptions) iter.Seq2[[]byte, error] {
+	target := p.name
+	if slot != nil {
+		target = api.WorkerName(p.name, *slot)
+	}
 	return func(yield func([]byte, error) bool) {
-		c.pool.controlPlane.record("call " + c.pool.name + c.worker + " " + method + " for " + c.options.Session)
+		p.controlPlane.record("call " + target + " " + method + " for " + o.Session)
 		body, _ := in.([]byte)
 		if reader, ok := in.(io.Reader); ok {
 			body, _ = io.ReadAll(reader)
 		}
-		if c.options.Answered != nil {
-			c.options.Answered(tempool.Answer{Worker: c.pool.name + "/0", Incarnation: 4, Endpoint: "unix:/g.sock"})
-		}
+		o.Answered(tempool.Answer{Worker: p.name + "/0", Incarnation: 4, Endpoint: "unix:/g.sock"})
 		half := len(body) / 2
 		if !yield(body[:half], nil) {
 			return
 		}
-		if c.pool.err != nil {
-			yield(nil, c.pool.err)
+		if p.err != nil {
+			yield(nil, p.err)
 			return
 		}
 		yield(body[half:], nil)

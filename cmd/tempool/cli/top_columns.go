@@ -43,9 +43,6 @@ var topColumns = []topColumn{
 	{"HOLDER OR REASON", 0, remark, nil},
 }
 
-// topSortable is the number of columns by which a table is sorted.
-var topSortable = len(topColumns) - 1
-
 // most puts the workers with the greatest value first.
 func most[T cmp.Ordered](value func(w api.Worker) T) func(a, b api.Worker) int {
 	return func(a, b api.Worker) int { return cmp.Compare(value(b), value(a)) }

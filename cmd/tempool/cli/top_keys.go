@@ -45,7 +45,7 @@ func (m top) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	case "esc":
 		return m.back(), nil
 	case "s":
-		m.column = (m.column + 1) % topSortable
+		m.column = (m.column + 1) % (len(topColumns) - 1) // not by the last one
 		return m.arranged(), nil
 	case "/":
 		m.typing = m.page == nil

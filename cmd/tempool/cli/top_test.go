@@ -159,7 +159,7 @@ func TestTopShowsWorkersAndKeepsTheCursorOnItsWorker(t *testing.T) {
 	names, chosen = s.rows()
 	require.Equal(t, []string{"python/0", "python/1", "python/2"}, names)
 	require.Equal(t, "python/1", chosen)
-	s.keys(strings.Repeat("s", topSortable-3))
+	s.keys(strings.Repeat("s", len(topColumns)-4))
 	require.Contains(t, s.plain(), "WORKER↓")
 	s.send(topRosters{views: views(workers[1:]...), at: noon.Add(time.Second)})
 	_, chosen = s.rows()
@@ -179,7 +179,7 @@ func TestTopShowsWhichWorkersFailSoon(t *testing.T) {
 	require.Regexp(t, `python/0 .* - +0 +h1 *\n`, s.plain())
 	require.Regexp(t, `python/1 .* - +0 +h1 +Score only 42, but not falling\.`, s.plain())
 	require.Regexp(t, `python/2 .* 2h2m +0 +h1 +held by alice; Watch closely: memory grows`, s.plain())
-	s.keys(strings.Repeat("s", topSortable-3)) // before restarts and host
+	s.keys(strings.Repeat("s", len(topColumns)-4)) // before restarts and host
 	require.Contains(t, s.plain(), "FAILS IN↓")
 	names, _ := s.rows()
 	require.Equal(t, []string{"python/2", "python/0", "python/1"}, names)

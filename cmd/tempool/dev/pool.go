@@ -70,9 +70,8 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 	}
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
-			slot := w.Slot
 			if _, err := pool.Restart(ctx,
-				api.RestartRequest{Worker: &slot, Reason: "tempool dev uses the pool", By: "tempool dev"}); err != nil {
+				api.RestartRequest{Worker: new(w.Slot), Reason: "tempool dev uses the pool", By: "tempool dev"}); err != nil {
 				return false, err
 			}
 		}
