@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
@@ -23,8 +24,6 @@ func (p *Pool) awaitStart(ctx context.Context, status api.PoolStatus) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, status.Spec.Queue.Timeout.D())
 	defer cancel()
-	poll := time.NewTicker(startPoll)
-	defer poll.Stop()
 	var reportedAt time.Time
 	for {
 		if time.Since(reportedAt) >= clientDemandRepeat {
@@ -33,10 +32,8 @@ func (p *Pool) awaitStart(ctx context.Context, status api.PoolStatus) bool {
 				Host: api.DemandOfClients, Load: 1, Waiting: 1, ExpiryMS: clientDemandExpiry.Milliseconds(),
 			}) // if it fails, it is repeated
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx.Done(), startPoll) {
 			return false
-		case <-poll.C:
 		}
 		if status, err := p.Running(ctx); err == nil && !status.ScaledToZero() {
 			return status.Scale != nil && !status.Stopping

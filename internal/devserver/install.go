@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/internal/installcache"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // installer keeps the temporal program at <folder>/<installed>/temporal. download and build write the program to the
@@ -50,19 +51,13 @@ func (i installer) install(ctx context.Context, scratch string) error {
 func (i installer) run(ctx context.Context, action, program string,
 	step func(ctx context.Context, scratch, program string) error) error {
 	began := time.Now()
-	done := make(chan error, 1)
-	go func() { done <- step(ctx, filepath.Dir(program), program) }()
-	ticker := time.NewTicker(i.interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				return err
-			}
-			return checkVersion(ctx, program)
-		case <-ticker.C:
-			i.progress(fmt.Sprintf("%s: %d s so far.", action, int(time.Since(began).Seconds())))
-		}
+	var failure error
+	done := sleep.Done(func() { failure = step(ctx, filepath.Dir(program), program) })
+	for range sleep.Ticks(done, i.interval) {
+		i.progress(fmt.Sprintf("%s: %d s so far.", action, int(time.Since(began).Seconds())))
 	}
+	if failure != nil {
+		return failure
+	}
+	return checkVersion(ctx, program)
 }
