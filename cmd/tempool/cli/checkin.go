@@ -50,7 +50,8 @@ until a probe passes; with close it is replaced.`,
 	return c
 }
 
-// checkin releases the lease that the worker holds now. It fails for any other lease, which the worker would ignore.
+// checkin releases the lease that the worker holds now. It fails with CodeLeaseFenced for any other lease, which the
+// worker would ignore.
 func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef,
 	r api.CheckinRequest) (none api.CheckinResult, err error) {
 	state, err := ask(ctx, a, cp.Pool(ref.Pool).State, ref.Slot)
@@ -64,26 +65,16 @@ func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef,
 		return none, api.Errorf(api.CodeUnavailable,
 			"sent the release of lease %s, but no agent answers, so it takes effect when one runs again "+
 				"(%s)", r.LeaseID, message(err))
-	case err == nil:
-		err = checkCurrent(r.LeaseID, state)
-	}
-	if err != nil {
+	case err != nil:
 		return none, err
+	case state.Lease == nil:
+		return none, api.Errorf(api.CodeLeaseFenced,
+			"lease %s does not exist, was released or has expired; nothing to do (worker %s is %s)",
+			r.LeaseID, state.Worker, state.State)
+	case state.Lease.ID != r.LeaseID:
+		return none, api.Errorf(api.CodeLeaseFenced,
+			"lease %s is no longer current: worker %s is leased to %s as %s; nothing to do",
+			r.LeaseID, state.Worker, state.Lease.Holder, state.Lease.ID)
 	}
 	return ask(ctx, a, cp.CheckinNow, r)
-}
-
-// checkCurrent returns CodeLeaseFenced for a lease that is not the worker's current one.
-func checkCurrent(lease string, state api.WorkerState) error {
-	switch {
-	case state.Lease == nil:
-		return api.Errorf(api.CodeLeaseFenced,
-			"lease %s does not exist, was released or has expired; nothing to do (worker %s is %s)",
-			lease, state.Worker, state.State)
-	case state.Lease.ID != lease:
-		return api.Errorf(api.CodeLeaseFenced,
-			"lease %s is no longer current: worker %s is leased to %s as %s; nothing to do",
-			lease, state.Worker, state.Lease.Holder, state.Lease.ID)
-	}
-	return nil
 }

@@ -92,25 +92,21 @@ func (a *app) sessionsGetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printSession(state)
-	})
-}
-
-func (a *app) printSession(s *tempool.SessionState) error {
-	return a.printResult(s, func(text *strings.Builder) {
-		fmt.Fprintf(text, "%s, version %d, expires %s after its last use\n", s.ID, s.Version, s.TTL)
-		var rows [][]string
-		for _, part := range []struct {
-			name   string
-			values map[string]json.RawMessage
-		}{{"data", s.Data}, {"programs", s.Programs}, {"metadata", s.Metadata}} {
-			for _, key := range slices.Sorted(maps.Keys(part.values)) {
-				rows = append(rows, []string{part.name, key, oneLine(string(part.values[key]), maxReasonRunes)})
+		return a.printResult(state, func(text *strings.Builder) {
+			fmt.Fprintf(text, "%s, version %d, expires %s after its last use\n", state.ID, state.Version, state.TTL)
+			var rows [][]string
+			for _, part := range []struct {
+				name   string
+				values map[string]json.RawMessage
+			}{{"data", state.Data}, {"programs", state.Programs}, {"metadata", state.Metadata}} {
+				for _, key := range slices.Sorted(maps.Keys(part.values)) {
+					rows = append(rows, []string{part.name, key, oneLine(string(part.values[key]), maxReasonRunes)})
+				}
 			}
-		}
-		if len(rows) > 0 {
-			table(text, []string{"PART", "KEY", "VALUE"}, rows)
-		}
+			if len(rows) > 0 {
+				table(text, []string{"PART", "KEY", "VALUE"}, rows)
+			}
+		})
 	})
 }
 
