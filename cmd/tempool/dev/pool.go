@@ -137,7 +137,7 @@ func ownHostOnly(status api.PoolStatus) bool {
 
 // stopPool stops the pool and waits for its end, unless other hosts run workers of it.
 func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
-	if s.serverExited() {
+	if s.server != nil && sleep.Ended(s.server.Done()) {
 		return nil // the workers stop with the agent
 	}
 	if !s.ownsPool {

@@ -26,11 +26,10 @@ func Run(ctx context.Context, options Options) (err error) {
 		watching.Wait()
 		err = errors.Join(err, s.stopAll())
 	}()
-	if err := s.prepare(ctx); err != nil {
-		return interruption(ctx, err)
-	}
-	if err := s.start(ctx); err != nil {
-		return interruption(ctx, err)
+	for _, step := range []func(context.Context) error{s.prepare, s.startServer, s.startAgent, s.startPool} {
+		if err := step(ctx); err != nil {
+			return interruption(ctx, err)
+		}
 	}
 	watching.Go(func() { s.watch(ctx, cancel) })
 	if err := s.work(ctx); err != nil {
@@ -70,15 +69,6 @@ func (s *starter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	s.library = &library
-	return nil
-}
-
-func (s *starter) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startServer, s.startAgent, s.startPool} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
-	"github.com/tempool/tempool/internal/sleep"
 )
 
 // defaultPort is the default port of Temporal, defaultUIPort that of its Web UI.
@@ -105,9 +104,6 @@ func (s *starter) startOwnServer(ctx context.Context) error {
 		s.data.database())
 	return nil
 }
-
-// serverExited reports whether its own server has exited.
-func (s *starter) serverExited() bool { return s.server != nil && sleep.Ended(s.server.Done()) }
 
 // port returns the requested port, else the default one, else 0 for any free port.
 func (s *starter) port(requested, preferred int, name string) int {
