@@ -112,7 +112,10 @@ func (r topRequests) text(page topPage) tea.Cmd {
 		switch p := r.cp.Pool(name); {
 		case err != nil:
 		case page.kind == topLogs:
-			text.lines, err = topLog(ctx, p, slot)
+			err = p.Logs(ctx, tempool.LogOptions{Worker: &slot, Tail: topLogLines}, func(line api.LogLine) {
+				text.lines = append(text.lines, fmt.Sprintf("%s #%d %s: %s", line.At.UTC().Format("15:04:05.000"),
+					line.Incarnation, line.Stream, line.Text))
+			})
 		case page.kind == topHistory:
 			text.lines, err = topTransitions(ctx, p, slot)
 		default:
@@ -121,15 +124,6 @@ func (r topRequests) text(page topPage) tea.Cmd {
 		text.err = sentence(err)
 		return text
 	})
-}
-
-// topLog is the newest part of a worker's log.
-func topLog(ctx context.Context, p pool, slot int) (lines []string, err error) {
-	err = p.Logs(ctx, tempool.LogOptions{Worker: &slot, Tail: topLogLines}, func(line api.LogLine) {
-		lines = append(lines, fmt.Sprintf("%s #%d %s: %s", line.At.UTC().Format("15:04:05.000"), line.Incarnation,
-			line.Stream, line.Text))
-	})
-	return lines, err
 }
 
 // topTransitions is the table of tempool history, the newest transition first.
