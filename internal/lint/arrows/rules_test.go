@@ -84,6 +84,7 @@ var rules = []rule{
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/tempool", ours: []string{"cmd/tempool/cli", "process"}},
 	{path: "cmd/ctl", ours: []string{"cmd/tempool/cli", "process"}},
+	{path: "cmd/worker", ours: []string{"cmd/tempool/cli", "process"}},
 	{path: "cmd/starter", ours: []string{"cmd/tempool/cli", "process"}},
 	// Packages that programs and tests share are below the client.
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
