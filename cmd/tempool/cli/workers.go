@@ -196,19 +196,18 @@ type signaledWorker struct {
 	Reason      string          `json:"reason"`
 
 	slot    int
+	resting bool
 	lease   *api.Lease
 	refusal string // the worker's newest one
 	done    bool   // the worker is where the signal leads
+	warned  bool   // tempool has warned that the worker is leased
 }
 
 // update takes over the present state of the worker.
-func (t *signaledWorker) update(ctx context.Context, a *app, p pool, s workerSignal, resting bool) error {
-	state, err := ask(ctx, a, p.State, t.slot)
-	if err == nil {
-		t.State, t.Incarnation, t.Reason = state.State, state.Incarnation, state.Reason
-		t.lease, t.refusal, t.done = state.Lease, state.LastRefusal, s.reached(state.State, resting)
-	}
-	return err
+func (t *signaledWorker) update(s workerSignal, state api.WorkerState, resting bool) {
+	t.State, t.Incarnation, t.Reason = state.State, state.Incarnation, state.Reason
+	t.lease, t.refusal, t.resting = state.Lease, state.LastRefusal, resting
+	t.done = s.reached(state.State, resting)
 }
 
 func (a *app) signalCommand(s workerSignal) *cobra.Command {
@@ -237,15 +236,10 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 			return err
 		}
 		for _, t := range targets {
-			if t.done {
-				continue
-			}
-			if err := signal(t.slot); err != nil {
-				return err
-			}
-			if s.signal == api.SignalSuspend && t.lease != nil && !wait.skip {
-				a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run tempool checkin "+
-					"%[3]s), or when rotation.drain_timeout is over", t.Worker, t.lease.Holder, t.lease.ID))
+			if !t.done {
+				if err := signal(t.slot); err != nil {
+					return err
+				}
 			}
 		}
 		if !wait.skip {
@@ -283,11 +277,13 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 		if w.Gone || w.Removing || (slot != nil && w.Slot != *slot) {
 			continue
 		}
-		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot}
-		if err := t.update(ctx, a, p, s, w.Resting); err != nil {
+		state, err := ask(ctx, a, p.State, w.Slot)
+		if err != nil {
 			return nil, err
 		}
-		applies := s.applies(t.State, w.Resting)
+		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot}
+		t.update(s, state, w.Resting)
+		applies := s.applies(t.State, t.resting)
 		if slot != nil && !applies && !t.done {
 			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.Worker, s.notApplicable, t.State)
 		}
@@ -312,21 +308,10 @@ func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets [
 		if err != nil {
 			return false, err
 		}
-		resting := map[int]bool{}
-		for _, w := range status.Workers {
-			resting[w.Slot] = w.Resting
-		}
 		left = nil
 		for _, t := range targets {
-			if t.done {
-				continue
-			}
-			refused := t.refusal
-			if err := t.update(ctx, a, p, s, resting[t.slot]); err != nil {
+			if err := a.refresh(ctx, p, s, status, t); err != nil {
 				return false, err
-			}
-			if !t.done && t.refusal != refused && strings.Contains(t.refusal, s.signal) {
-				return false, api.Errorf(api.CodeInvalid, "worker %s refused to %s: %s", t.Worker, s.signal, t.refusal)
 			}
 			if !t.done {
 				left = append(left, api.RosterEntry{Slot: t.slot, State: t.State, Reason: t.Reason})
@@ -338,4 +323,31 @@ func (a *app) awaitSignal(ctx context.Context, p pool, s workerSignal, targets [
 		return fmt.Sprintf("%s of pool %s is not done after %s%s; the signal stays in effect: run tempool ps %[2]s to "+
 			"follow", s.signal, p.Name(), formatDuration(wait.limit), ready.States(p.Name(), left))
 	})
+}
+
+// refresh updates the state of one target.
+func (a *app) refresh(ctx context.Context, p pool, s workerSignal, status api.PoolStatus, t *signaledWorker) error {
+	if t.done {
+		return nil
+	}
+	state, err := p.State(ctx, t.slot)
+	if err != nil {
+		return err
+	}
+	resting, refusal := t.resting, t.refusal
+	for _, w := range status.Workers {
+		if w.Slot == t.slot {
+			resting = w.Resting
+		}
+	}
+	t.update(s, state, resting)
+	if !t.done && t.refusal != refusal && strings.Contains(t.refusal, s.signal) {
+		return api.Errorf(api.CodeInvalid, "worker %s refused to %s: %s", t.Worker, s.signal, t.refusal)
+	}
+	if !t.done && !t.warned && s.signal == api.SignalSuspend && t.lease != nil {
+		t.warned = true
+		a.warn(fmt.Sprintf("worker %s is busy; it will be suspended when %s returns lease %s (or run tempool checkin "+
+			"%[3]s), or when rotation.drain_timeout is over", t.Worker, t.lease.Holder, t.lease.ID))
+	}
+	return nil
 }
