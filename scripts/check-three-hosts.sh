@@ -23,8 +23,13 @@ if [ "$status" != 0 ] && [ "$host" != temporal ]; then on "$host" journalctl -u 
     ip netns del "$id-$host" 2>/dev/null || true
   done
   ip link del "$id" 2>/dev/null || true
-  sleep 1
-  find "$groups"/"$id"-* -depth -type d -exec rmdir {} + 2>/dev/null || true
+  for _ in $(seq 20); do
+    find "$groups" -depth -type d -path "$groups/$id-*" -exec rmdir {} + 2>/dev/null || true
+    compgen -G "$groups/$id-*" >/dev/null || break
+    sleep 0.5
+  done
+  [ "$status" = 0 ] || tail -n 5 "$work"/*.log >&2 || true
+  umount -l "$base/proc" "$base/sys" 2>/dev/null || true
   for host in "${hosts[@]}"; do umount -l "$work/$host" 2>/dev/null || true; done
   rm -rf --one-file-system "$work"
 }
@@ -45,6 +50,7 @@ echo "10.99.0.4 temporal" >>"$base/etc/hosts"
 
 cp "dist/tempool_${version}_linux_amd64.deb" "$base/root/"
 dpkg-deb -R "dist/tempool_${version}_linux_amd64.deb" "$work/next"
+grep -q "tempool_${version}_linux" "$page" && grep -q "tempool-$version-py3" "$page" || fail "$page must install version $version"
 next=$(grep -oP 'tempool_\K[0-9.]+(?=_linux_amd64.deb)' "$page" | sort -V | tail -1)
 sed -i "s/^Version:.*/Version: $next/" "$work/next/DEBIAN/control"
 dpkg-deb --root-owner-group -b "$work/next" "$base/root/tempool_${next}_linux_amd64.deb" >/dev/null
@@ -78,7 +84,8 @@ start() {
     echo "$BASHPID" >"$groups/$id-$1/cgroup.procs"
     exec ip netns exec "$id-$1" unshare --mount --uts --ipc --pid --cgroup --fork sh -c "
       mount --make-rprivate / && hostname $1 && cd $root
-      mount -t proc proc proc && mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
+      mount -t proc proc proc && mount --bind proc/sys proc/sys && mount -o remount,ro,bind proc/sys # of the whole kernel
+      mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
       mount -t tmpfs tmpfs run && mount -t tmpfs tmpfs tmp && mount -t tmpfs -o mode=755 tmpfs dev
       for node in null zero full random urandom tty; do touch dev/\$node && mount --bind /dev/\$node dev/\$node; done
       mkdir dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
@@ -103,7 +110,7 @@ await() {
   "$@" || fail "in vain: $*"
 }
 for host in "${hosts[@]}"; do start "$host"; done
-for host in "${hosts[@]}"; do await on "$host" systemctl is-active multi-user.target ssh.service; done
+for host in "${hosts[@]}"; do for unit in multi-user.target ssh.service; do await on "$host" systemctl is-active "$unit"; done; done
 
 # section runs the commands below a heading, block by block; check, if there is one, after each block.
 section() {
@@ -139,7 +146,10 @@ alert() {
   if [ "$1" = 4 ]; then await quiet; fi
 }
 firing() { on web-1 promtool query instant http://localhost:9090 'ALERTS{alertstate="firing"}' | grep -q 'TempoolAgentDown.*web-3:7460'; }
-quiet() { [ -z "$(on web-1 promtool query instant http://localhost:9090 'ALERTS{alertstate="firing", alertname="TempoolAgentDown"}')" ]; }
+quiet() {
+  local out
+  out=$(on web-1 promtool query instant http://localhost:9090 'ALERTS{alertstate="firing", alertname="TempoolAgentDown"}') && [ -z "$out" ]
+}
 upgraded() { await on "$2" systemctl is-active tempool; }
 
 section Install

@@ -105,7 +105,7 @@ func (a *app) examine(ctx context.Context) setup {
 			s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
 		}
 	})
-	s.pools, s.poolsErr = allPools(ctx, a, cp, func(p pool, ctx context.Context) (poolFacts, error) {
+	s.pools, s.poolsErr = allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
 		status, err := p.Running(ctx)
 		status.Pool = p.Name()
 		return poolFacts{status, err}, nil

@@ -161,7 +161,7 @@ func (a *app) poolListCommand() *cobra.Command {
 		Example: `  tempool pool list
   tempool pool list -o json | jq -r '.[].pool'`,
 	}), func(ctx context.Context, cp controlPlane, _ []string) error {
-		pools, err := allPools(ctx, a, cp, summarize)
+		pools, err := allPools(ctx, a, cp, concurrentPools, summarize)
 		if err != nil {
 			return err
 		}
@@ -202,12 +202,15 @@ func (a *app) writePools(text *strings.Builder, pools []poolSummary) {
 	})
 }
 
-// concurrentPools bounds how many pools tempool queries concurrently; each query goes to all workers of the pool.
-const concurrentPools = 4
+// How many pools tempool asks concurrently: with their workers, and alone.
+const (
+	concurrentPools   = 4
+	concurrentQueries = 16
+)
 
-// allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors
-// of all pools joined. It leaves out pools that failed or have stopped meanwhile.
-func allPools[T any](ctx context.Context, a *app, cp controlPlane,
+// allPools calls get for every running pool, for atOnce at a time, and returns the results in the order of the pools'
+// names, with the errors of all pools joined. It leaves out pools that failed or have stopped meanwhile.
+func allPools[T any](ctx context.Context, a *app, cp controlPlane, atOnce int,
 	get func(pool, context.Context) (T, error)) ([]T, error) {
 	names, err := send(ctx, a, cp.ListPools)
 	if err != nil {
@@ -216,7 +219,7 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane,
 	slices.Sort(names)
 	names = slices.Compact(names)
 	results, failures := make([]T, len(names)), make([]error, len(names))
-	sleep.Each(len(names), concurrentPools, func(i int) {
+	sleep.Each(len(names), atOnce, func(i int) {
 		results[i], failures[i] = send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(names[i]), ctx) })
 	})
 	answered := []T{}
@@ -235,7 +238,7 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane,
 func poolOrAll[T any](ctx context.Context, a *app, cp controlPlane, args []string,
 	get func(pool, context.Context) (T, error)) ([]T, error) {
 	if len(args) == 0 {
-		return allPools(ctx, a, cp, get)
+		return allPools(ctx, a, cp, concurrentPools, get)
 	}
 	one, err := send(ctx, a, func(ctx context.Context) (T, error) { return get(cp.Pool(args[0]), ctx) })
 	if err != nil {

@@ -139,7 +139,7 @@ func (s *settings) inForce() []setting {
 	for _, f := range s.flags {
 		one := setting{Key: key(f.Name), Value: redact.URLs(f.Value.String()), From: cmp.Or(s.from[f.Name], "default")}
 		if list, isList := f.Value.(pflag.SliceValue); isList {
-			one.Value = list.GetSlice()
+			one.Value = append([]string{}, list.GetSlice()...) // [] and not null, which TOML does not have
 		} else if f.Value.Type() == "bool" || f.Value.Type() == "int" {
 			one.Value = json.RawMessage(f.Value.String())
 		}

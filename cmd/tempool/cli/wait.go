@@ -41,9 +41,16 @@ func (a *app) awaitEnd(ctx context.Context, limit time.Duration, wait func(conte
 		}
 		return sleep.Ended(done), nil
 	}, late)
+	if !sleep.Ended(done) {
+		cancel()
+		<-done
+		return cmp.Or(err, failure)
+	}
 	cancel()
-	<-done
-	return cmp.Or(err, failure)
+	if ctx.Err() != nil && failure != nil { // wait's error may be Temporal's
+		return ctx.Err()
+	}
+	return failure
 }
 
 // await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
