@@ -121,6 +121,14 @@ func (f encodedPool) Status(context.Context) (s api.PoolStatus, err error) {
 	return s, json.Unmarshal(encoded, &s)
 }
 
+func (f encodedPool) State(_ context.Context, slot int) (s api.WorkerState, err error) {
+	encoded, err := json.Marshal(f.status.Workers[slot].Worker("large").WorkerState)
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(encoded, &s)
+}
+
 // BenchmarkAViewer measures the processor time of a refresh of a page. %core is that of one viewer whose page is
 // refreshed every two seconds, as often as ui.js does it; the target is 2 %. The connection to Temporal is not in it.
 func BenchmarkAViewer(b *testing.B) {
