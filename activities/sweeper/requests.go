@@ -46,7 +46,8 @@ func (s *Sweeper) ids(ctx context.Context, query string, args ...any) (ids []str
 	return ids, err
 }
 
-// poolStatus queries the workflow of a pool.
+// poolStatus queries the workflow of a pool. It tells of a pool without a worker that serves: none of its hosts may be
+// left to do so.
 func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolStatus, err error) {
 	answer, err := s.Temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
 	if err == nil {
@@ -54,6 +55,9 @@ func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolSta
 	}
 	if err != nil {
 		return status, fmt.Errorf("query the workers of %s: %w", id, err)
+	}
+	if s.PoolDown != nil && status.Ready == 0 && status.Size > 0 {
+		s.PoolDown(status.Pool)
 	}
 	return status, nil
 }

@@ -44,8 +44,8 @@ type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
 	Logger    *slog.Logger
-	// PoolDown is called for each pool that a sweep finds with workers of which none serves; nil for nothing. No other
-	// agent may know of it.
+	// PoolDown is called for each pool that is found with workers of which none serves, by a sweep or after the end of an
+	// epoch; nil for nothing. No other agent may know of it.
 	PoolDown func(pool string)
 }
 
@@ -175,9 +175,6 @@ func (s *Sweeper) check(ctx context.Context, pool string) error {
 	status, err := s.poolStatus(ctx, id)
 	if err != nil {
 		return err
-	}
-	if s.PoolDown != nil && status.Ready == 0 && status.Size > 0 {
-		s.PoolDown(pool)
 	}
 	unknown := slices.DeleteFunc(slices.Clone(open), func(id string) bool {
 		_, slot, _ := workerOf(id)

@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/mocks"
 	"go.temporal.io/sdk/testsuite"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tempool/tempool/api"
@@ -134,6 +135,21 @@ func TestASweepTellsOfAPoolWithoutAWorkerThatServes(t *testing.T) {
 		PoolDown: func(pool string) { down = append(down, pool) }}
 	require.NoError(t, newSweep(sweeper).once(t.Context()))
 	require.Equal(t, []string{"p"}, down)
+
+	temporal.On("WorkflowService").Return(stickyQueues{})
+	_, err := sweeper.concerned(t.Context(), listed[0], api.EndEpochRequest{Host: "gone"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"p", "p"}, down, "the end of the host's epoch does not wait for the next sweep")
+}
+
+// stickyQueues are those of a server that has none.
+type stickyQueues struct {
+	workflowservice.WorkflowServiceClient
+}
+
+func (stickyQueues) ResetStickyTaskQueue(context.Context, *workflowservice.ResetStickyTaskQueueRequest,
+	...grpc.CallOption) (*workflowservice.ResetStickyTaskQueueResponse, error) {
+	return nil, nil
 }
 
 func TestASweepEndsTheWorkersOfPoolsThatAreNotOpenOrDoNotHaveThem(t *testing.T) {

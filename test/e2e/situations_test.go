@@ -213,9 +213,7 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 			return fmt.Sprintf("ps or pool list: %v, pool status: %s", other, report.Overview.Summary)
 		}
 	}
-	// The agent that had a pool for itself may have died with its metrics; those of others have it after a sweep or two.
-	missed := s.own != nil && v.metrics == nil
-	if want := states(report.Overview); !missed && !maps.Equal(want, v.metrics) {
+	if want := states(report.Overview); !maps.Equal(want, v.metrics) {
 		return fmt.Sprintf("metrics: %v, pool status: %v", v.metrics, want)
 	}
 	said, critical := report.Overview.Summary, s.status == policy.StatusDown
