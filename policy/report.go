@@ -150,14 +150,16 @@ func (r Report) Runbooks() (links []string) {
 
 // NewReport reports on a pool and on workers that were queried, as they were at now.
 func NewReport(status api.PoolStatus, workers api.PoolWorkers, now time.Time) Report {
-	entries := map[string]api.RosterEntry{}
-	for _, entry := range status.Workers {
-		entries[api.WorkerName(status.Pool, entry.Slot)] = entry
+	entries := make(map[string]*api.RosterEntry, len(status.Workers))
+	for i := range status.Workers {
+		entries[api.WorkerName(status.Pool, status.Workers[i].Slot)] = &status.Workers[i]
 	}
-	p := pool{PoolWorkers: workers, status: status, at: now.UTC()}
+	p := pool{PoolWorkers: workers, status: status, at: now.UTC(), workers: make([]worker, 0, len(workers.Workers))}
 	for _, w := range workers.Workers {
-		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "",
-			resting: entries[w.Worker].Resting, code: entries[w.Worker].ReasonCode, unreachable: w.Error}
+		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", unreachable: w.Error}
+		if entry := entries[w.Worker]; entry != nil {
+			known.resting, known.code = entry.Resting, entry.ReasonCode
+		}
 		if w.Error != "" { // what else is known may be of two moments
 			known.Metrics = api.Metrics{}
 			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since,
@@ -189,14 +191,16 @@ func NewRosterReport(status api.PoolStatus, now time.Time) Report {
 }
 
 func (p pool) report() Report {
-	r := Report{Pool: p.Pool, At: p.at, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
+	r := Report{Pool: p.Pool, At: p.at, Overview: overview(p), Health: make([]WorkerHealth, 0, len(p.workers)),
+		Alerts: alerts(p)}
 	measured := slices.DeleteFunc(slices.Clone(p.workers), func(w worker) bool { return !w.measured })
 	if len(measured) > 0 {
 		r.Resources, r.Performance = resources(measured), performance(measured)
 	}
-	for _, w := range p.workers {
+	for i := range p.workers {
+		w := &p.workers[i]
 		health := WorkerHealth{
-			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(w),
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(*w),
 			FailsInS: w.FailsInS,
 		}
 		if !w.Since.IsZero() {

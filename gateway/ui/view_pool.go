@@ -134,22 +134,27 @@ func newPoolView(p poolFacts, workers api.PoolWorkers, r *http.Request, now time
 		total := p.Rollout.Done + len(p.Rollout.Waiting) + len(p.Rollout.Current)
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
-	for i, w := range workers.Workers {
-		one := newWorkerRow(w, p.Workers[i], p.PoolStatus, now)
-		if !w.State.InService() {
+	rowOf := func(i int) workerRow {
+		return newWorkerRow(workers.Workers[i], p.Workers[i], p.PoolStatus, now)
+	}
+	shown := make([]int, 0, len(workers.Workers))
+	for i := range workers.Workers {
+		if !workers.Workers[i].State.InService() {
 			view.Out++
 		}
-		if view.shows(one) {
-			view.Workers = append(view.Workers, one)
+		if view.Filter+view.Search == "" || view.shows(rowOf(i)) {
+			shown = append(shown, i)
 		}
 	}
-	view.Pager = newPager(r.URL, len(view.Workers))
-	view.Workers = paged(view.Workers, view.Pager)
+	view.Pager = newPager(r.URL, len(shown))
+	for _, i := range paged(shown, view.Pager) {
+		view.Workers = append(view.Workers, rowOf(i))
+	}
 	return view
 }
 
 // shows reports whether the filter and the search select a row.
-func (p poolView) shows(w workerRow) bool {
+func (p *poolView) shows(w workerRow) bool {
 	switch p.Filter {
 	case "", string(w.State):
 	case "out":
