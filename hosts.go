@@ -67,7 +67,7 @@ func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatu
 type Host struct {
 	ID string `json:"id"`
 	// Heartbeat is what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the
-	// host has no agent.
+	// host has no agent. What Heartbeat points to is shared with other callers: do not change it.
 	Heartbeat api.HostHeartbeat `json:"heartbeat"`
 	HeardAt   time.Time         `json:"heard_at,omitzero"`
 }

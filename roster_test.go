@@ -1,7 +1,9 @@
 package tempool
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,4 +69,30 @@ func TestTheLastMinuteOfAPoolIsThatOfAllHostsOfItsWorkers(t *testing.T) {
 	view := api.PoolWorkers{Pool: "p"}
 	addClients(&view, hosts)
 	require.Equal(t, 5, view.MCPSessions)
+}
+
+func TestAHeartbeatIsDecodedOnce(t *testing.T) {
+	var known beats
+	decodes := 0
+	read := func(host string, at time.Time) api.HostHeartbeat {
+		v, err := known.decoded(host, at, func() (api.HostHeartbeat, error) {
+			decodes++
+			return api.HostHeartbeat{At: at, Processes: []api.ProcessReport{{InFlight: decodes}}}, nil
+		})
+		require.NoError(t, err)
+		return v
+	}
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	read("a", noon).Processes[0].InFlight = 7
+	require.Equal(t, 1, read("a", noon).Processes[0].InFlight, "what a caller changes is its own")
+	require.Equal(t, 2, read("a", noon.Add(time.Second)).Processes[0].InFlight)
+	require.Equal(t, 3, read("b", noon).Processes[0].InFlight)
+	require.Equal(t, 2, read("a", noon.Add(time.Second)).Processes[0].InFlight)
+	_, err := known.decoded("a", noon, func() (api.HostHeartbeat, error) { return api.HostHeartbeat{}, errors.New("no") })
+	require.Error(t, err)
+	known.of["b"] = beat{}
+	read("a", time.Unix(0, 0))
+	read("a", time.Unix(0, 0))
+	require.Equal(t, 5, decodes, "nobody says whether it is another one")
+	require.Len(t, known.of, 1, "nobody asks for that of b")
 }

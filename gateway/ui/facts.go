@@ -195,6 +195,9 @@ const (
 	// freshFor is how long viewers share an answer of the control plane, workerFreshFor that of a worker about which no
 	// event comes, and unfollowedFreshFor that of a worker while nobody follows the events of its pool.
 	freshFor, workerFreshFor, unfollowedFreshFor = time.Second, 10 * time.Second, time.Second / 2
+	// sparksFreshFor is how long viewers share the plots of a roster, whose samples are ten seconds apart, and mostSparks
+	// bounds those that are kept, of which each has about 200 KB.
+	sparksFreshFor, mostSparks = 5 * time.Second, 32
 	// askTimeout bounds one question to the control plane, so that a page answers while Temporal does not, and
 	// briefTimeout does if the agent knows that Temporal does not answer.
 	askTimeout, briefTimeout = 4 * time.Second, time.Second
@@ -246,12 +249,14 @@ type memos struct {
 	names   memo[[]string]
 	pools   memoSet[api.PoolStatus]  // by name
 	workers memoSet[api.WorkerState] // by the source of their events, each of which drops its worker
+	sparks  memoSet[sparks]          // by the question and whom it is asked for
 }
 
 // memoSet are memos by name. The zero value is ready.
 type memoSet[T any] struct {
-	mu  sync.Mutex
-	all map[string]*memo[T]
+	most int // at which all are forgotten; 0 is no bound
+	mu   sync.Mutex
+	all  map[string]*memo[T]
 }
 
 // of is the memo of a name. Those that nobody asked for lately are forgotten.
@@ -262,6 +267,9 @@ func (m *memoSet[T]) of(name string) *memo[T] {
 	found := m.all[name]
 	if found == nil {
 		maps.DeleteFunc(m.all, func(_ string, old *memo[T]) bool { return now.Sub(old.used) > forgetAfter })
+		if m.most > 0 && len(m.all) >= m.most {
+			clear(m.all)
+		}
 		found = &memo[T]{}
 		if m.all == nil {
 			m.all = map[string]*memo[T]{}

@@ -3,9 +3,12 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
+	"html/template"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -31,8 +34,8 @@ type sampled struct {
 }
 
 // samples asks gateways for the samples of some workers of a pool; nil asks all of them.
-func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
-	all, missing := askForPlots(v, "samples", gateways,
+func (v *visit) samples(ctx context.Context, pool string, slots []int, gateways []string) sampled {
+	all, missing := askForPlots(ctx, v, "samples", gateways,
 		func(ctx context.Context, asked tempool.GatewayOptions) ([]api.RecentSamples, error) {
 			return v.pool(pool).RecentSamples(ctx, tempool.SampleOptions{GatewayOptions: asked, Workers: slots})
 		})
@@ -40,9 +43,9 @@ func (v *visit) samples(pool string, slots []int, gateways []string) sampled {
 }
 
 // askForPlots asks gateways for what plots show, and says why some of it is missing; "" if nothing is.
-func askForPlots[T any](v *visit, what string, gateways []string,
+func askForPlots[T any](ctx context.Context, v *visit, what string, gateways []string,
 	ask func(ctx context.Context, asked tempool.GatewayOptions) ([]T, error)) (all []T, missing string) {
-	ctx, cancel := context.WithTimeout(v.ctx(), samplesTimeout)
+	ctx, cancel := context.WithTimeout(ctx, samplesTimeout)
 	defer cancel()
 	var failed []string
 	var unreachable error
@@ -97,18 +100,35 @@ func seriesOf(all []api.RecentSamples, now time.Time) map[string]series {
 	return of
 }
 
-// addSparks draws the memory and the calls of the workers of a roster's page.
-func (p *poolView) addSparks(found sampled, now time.Time) {
-	last := minutesUntil(now)
-	p.SamplesMissing = found.missing
-	for i := range p.Workers {
-		row := &p.Workers[i]
-		s := found.of[row.Name]
-		memory, calls := last.recent(s.memory), last.recent(s.calls)
-		row.MemorySpark = newPlot(memory, last, sparkAxis(memory), sparkWidth, sparkHeight, "memory", bytesText)
-		row.CallsSpark = newPlot(calls, last, zeroAxis(calls, 1, decimal), sparkWidth, sparkHeight, "calls a minute",
-			countText)
-	}
+// sparks are the plots of a roster's page, the memory and the calls a minute by worker, and why some are missing. They
+// are rendered, which is a third of what the page takes.
+type sparks struct {
+	of      map[string][2]template.HTML
+	missing string
+}
+
+// sparks draws the plots of some workers of a pool. Visitors for whom the same question is asked, and the refreshes of
+// their pages, share the answer.
+func (v *visit) sparks(pool string, slots []int, gateways []string) sparks {
+	question := fmt.Sprintf("%s %v %v %+v", pool, slots, gateways, v.access())
+	return v.d.memos.sparks.of(question).get(v.ctx(), sparksFreshFor, samplesTimeout,
+		func(ctx context.Context) (sparks, error) {
+			found := v.samples(ctx, pool, slots, gateways)
+			drawn := sparks{make(map[string][2]template.HTML, len(found.of)), found.missing}
+			last := minutesUntil(time.Now())
+			draw := func(points []point, axis axis, what string, text func(float64) string) template.HTML {
+				var svg strings.Builder // which takes everything, and the template fits each plot
+				_ = v.d.pages["pool"].ExecuteTemplate(&svg, "spark",
+					newPlot(points, last, axis, sparkWidth, sparkHeight, what, text))
+				return template.HTML(svg.String()) // which the template escaped
+			}
+			for name, s := range found.of {
+				memory, calls := last.recent(s.memory), last.recent(s.calls)
+				drawn.of[name] = [2]template.HTML{draw(memory, sparkAxis(memory), "memory", bytesText),
+					draw(calls, zeroAxis(calls, 1, decimal), "calls a minute", countText)}
+			}
+			return drawn, nil
+		}).value
 }
 
 // charts are the plots of a worker's page. maxMemory is where it is rotated; 0 is not known.
@@ -175,6 +195,6 @@ func (v *visit) hour(pool string, gateways []string) (hour *hourView, missing st
 	if len(gateways) == 0 {
 		return nil, ""
 	}
-	all, missing := askForPlots(v, "queue", gateways, v.pool(pool).RecentQueue)
+	all, missing := askForPlots(v.ctx(), v, "queue", gateways, v.pool(pool).RecentQueue)
 	return newHourView(all, time.Now()), missing
 }

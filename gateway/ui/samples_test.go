@@ -44,6 +44,11 @@ func TestPagesPlotTheSamplesOfWorkers(t *testing.T) {
 	_, text, _ = s.get("/ui/pools/py/workers/1")
 	require.Contains(t, text, "No host has sampled it lately")
 
+	asked := len(s.fleet.asked)
+	_, again, _ := s.get("/ui/pools/py")
+	require.Equal(t, 2, strings.Count(again, `<svg class="spark"`))
+	require.Len(t, s.fleet.asked, asked, "refreshes share the plots of a roster")
+	clear(s.board.memos.sparks.all) // it is five seconds later
 	s.fleet.cut = api.Errorf(api.CodeUnauthorized, "missing or invalid bearer token")
 	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0"} {
 		_, text, _ = s.get(path)

@@ -70,6 +70,7 @@ func New(config Config) *Dashboard {
 		links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
 		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
 	}
+	d.memos.sparks.most = mostSparks
 	_, _ = rand.Read(d.formKey)          // never fails
 	static, _ := files.ReadDir("static") // never fails: the files are part of the program
 	for _, file := range static {
@@ -97,11 +98,15 @@ func (v *visit) pool(name string) Pool { return v.d.config.Fleet.Pool(name) }
 // remote is the context for requests to gateways: with the visitor's own token, and with the agent's certificate for an
 // operator and for one who has a certificate, too.
 func (v *visit) remote(ctx context.Context) context.Context {
-	return transport.WithAccess(ctx, transport.Access{
+	return transport.WithAccess(ctx, v.access())
+}
+
+func (v *visit) access() transport.Access {
+	return transport.Access{
 		Token:       v.d.secretOf(v.r),
 		Certificate: v.principal.Has(access.Admin) || v.r.TLS != nil && len(v.r.TLS.PeerCertificates) > 0,
 		Own:         map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint},
-	})
+	}
 }
 
 // Routes returns the patterns of all routes of the dashboard.

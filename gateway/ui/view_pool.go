@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"html/template"
 	"maps"
 	"net/http"
 	"slices"
@@ -71,8 +72,8 @@ type workerRow struct {
 	Since    time.Time
 	For      time.Duration
 	OldSpec  bool // it runs an older spec than the pool has
-	// MemorySpark and CallsSpark are the memory and the calls a minute of its last minutes.
-	MemorySpark, CallsSpark plot
+	// Sparks are the memory and the calls a minute of its last minutes.
+	Sparks [2]template.HTML
 }
 
 func (v *visit) poolPage() error {
@@ -103,7 +104,11 @@ func (v *visit) poolPage() error {
 		view.Hour, view.QueueMissing = v.hour(name, queueGateways(name, status.value.Workers, hosts.value))
 	})
 	if slots, gateways := gatewaysOf(view.Workers, status.value.Workers); len(gateways) > 0 {
-		view.addSparks(v.samples(name, slots, gateways), time.Now())
+		found := v.sparks(name, slots, gateways)
+		view.SamplesMissing = found.missing
+		for i := range view.Workers {
+			view.Workers[i].Sparks = found.of[view.Workers[i].Name]
+		}
 	}
 	asking.Wait()
 	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))

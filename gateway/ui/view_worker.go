@@ -94,7 +94,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	asking.Go(func() { hosts = v.hosts(ctx) })
 	asking.Go(func() { state, stateErr = v.pool(pool).State(ctx, slot) })
 	asking.Go(func() { history, historyErr = v.pool(pool).History(ctx, slot) })
-	asking.Go(func() { samples = v.samples(pool, []int{slot}, nil) })
+	asking.Go(func() { samples = v.samples(ctx, pool, []int{slot}, nil) })
 	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
 	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
 	asking.Wait()

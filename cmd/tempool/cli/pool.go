@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/policy"
@@ -182,8 +183,17 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	if err != nil {
 		return poolSummary{Pool: p.Name(), Error: message(err), err: err}, nil
 	}
-	return poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping,
-		Rollout: s.Rollout}, nil
+	summary := poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion,
+		Stopping: s.Stopping, Rollout: s.Rollout}
+	if s.Ready < s.Size { // a worker that crashes repeatedly reports to its pool only what lasts
+		out := tempool.RosterOf(s, nil, nil)
+		out.Workers = slices.DeleteFunc(out.Workers, func(w api.Worker) bool { return w.State.InService() })
+		asked := []api.PoolWorkers{out}
+		tempool.AskWorkers(ctx, asked,
+			func(ctx context.Context, _ string, slot int) (api.WorkerState, error) { return p.State(ctx, slot) })
+		summary.Ready += asked[0].Ready
+	}
+	return summary, nil
 }
 
 // writePools writes the table of tempool pool list.

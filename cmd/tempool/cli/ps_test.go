@@ -250,3 +250,13 @@ func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
 	require.Equal(t, "python", pools[1]["pool"])
 }
+
+// Its pool learns of a worker that crashes repeatedly only what lasts.
+func TestPoolListAsksTheWorkersThatAreOutOfService(t *testing.T) {
+	flapping := roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 4, ""),
+		entry(2, lifecycle.Failed, 1, ""))
+	flapping.Ready = 1
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{flapping},
+		states: map[int][]api.WorkerState{1: {{Worker: "python/1", State: lifecycle.Ready, Incarnation: 7}}}})
+	require.Contains(t, succeed(t, f, "pool", "list").out, "python  2/3")
+}
