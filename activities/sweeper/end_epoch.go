@@ -120,6 +120,7 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 		}
 		return names, err
 	}
+	s.reportDown(status)
 	if err := s.endDemand(ctx, status, r); err != nil {
 		return nil, err
 	}

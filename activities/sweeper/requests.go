@@ -46,8 +46,7 @@ func (s *Sweeper) ids(ctx context.Context, query string, args ...any) (ids []str
 	return ids, err
 }
 
-// poolStatus queries the workflow of a pool. It tells of a pool without a worker that serves: none of its hosts may be
-// left to do so.
+// poolStatus queries the workflow of a pool.
 func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolStatus, err error) {
 	answer, err := s.Temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
 	if err == nil {
@@ -56,10 +55,14 @@ func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolSta
 	if err != nil {
 		return status, fmt.Errorf("query the workers of %s: %w", id, err)
 	}
+	return status, nil
+}
+
+// reportDown calls PoolDown for a pool of which no worker serves: perhaps none of its hosts is left to report it.
+func (s *Sweeper) reportDown(status api.PoolStatus) {
 	if s.PoolDown != nil && status.Ready == 0 && status.Size > 0 {
 		s.PoolDown(status.Pool)
 	}
-	return status, nil
 }
 
 // newest describes the newest run of a workflow; nil is one that Temporal no longer has.

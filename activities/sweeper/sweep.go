@@ -176,6 +176,7 @@ func (s *Sweeper) check(ctx context.Context, pool string) error {
 	if err != nil {
 		return err
 	}
+	s.reportDown(status)
 	unknown := slices.DeleteFunc(slices.Clone(open), func(id string) bool {
 		_, slot, _ := workerOf(id)
 		return slices.ContainsFunc(status.Workers, func(e api.RosterEntry) bool { return e.Slot == slot })

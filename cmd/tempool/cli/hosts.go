@@ -98,7 +98,7 @@ replaced only when the next one is ready. A worker for which no other host has c
 		if err := a.drainHost(ctx, cp, host, why); err != nil {
 			return err
 		}
-		restarts, err := allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (restarted, error) {
+		restarts, err := allPools(ctx, a, cp, concurrentPools, func(p pool, ctx context.Context) (restarted, error) {
 			r, err := p.Restart(ctx, api.RestartRequest{Host: host, Reason: "host " + host + " drains: " + why})
 			if errors.Is(err, api.ErrDraining) { // the pool stops, and its workers with it
 				err = nil
