@@ -66,6 +66,13 @@ func (p *Pool) Restart(ctx context.Context, request api.RestartRequest) (r api.R
 	return r, err
 }
 
+// HaltRollout halts the rolling restart that is under way: workers that restart now go on, and those that wait for it
+// keep their process and spec until the next Apply or Restart of the pool. It fails with CodeInvalid if there is none.
+func (p *Pool) HaltRollout(ctx context.Context, control api.Control) (r api.Rollout, err error) {
+	err = p.update(ctx, api.UpdateHaltRollout, control, &r)
+	return r, err
+}
+
 // Stop stops the pool: its workers drain and end. It returns when the pool has recorded that; Wait waits for the end.
 func (p *Pool) Stop(ctx context.Context, reason string) (r api.PoolStopResult, err error) {
 	err = p.update(ctx, api.UpdateStop, api.Control{Reason: reason}, &r)

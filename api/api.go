@@ -93,6 +93,7 @@ const (
 	UpdateDrain         = "drain"
 	UpdateStop          = "stop"
 	UpdateEvacuate      = "evacuate"
+	UpdateHaltRollout   = "halt-rollout"
 	SignalWorkerChanged = "worker-changed"
 	// Agents report the processes that start and become ready: ProcessesStarted.
 	SignalProcessesStarted = "processes-started"

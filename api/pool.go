@@ -52,7 +52,13 @@ type Rollout struct {
 	Overdue []int `json:"overdue,omitempty"`
 	// Halted is why the rollout stopped early; the next apply or restart replaces it.
 	Halted string `json:"halted,omitempty"`
+	// ByOperator says that an operator halted it, which is not a problem.
+	ByOperator bool `json:"by_operator,omitempty"`
 }
+
+// Failed reports whether a rolling restart halted by itself, since a worker did not come back. It may be called with
+// nil.
+func (r *Rollout) Failed() bool { return r != nil && r.Halted != "" && !r.ByOperator }
 
 // ApplyRequest sets the pool's spec; workers are restarted with it, at most rotation.max_unavailable at a time.
 type ApplyRequest struct {

@@ -234,6 +234,9 @@ func (actedPool) Session(string) ui.Session { return absentSession{} }
 func (p actedPool) ScaleTo(context.Context, api.ScaleRequest) (r api.ScaleResult, err error) {
 	return r, p.fleet.act()
 }
+func (p actedPool) HaltRollout(context.Context, api.Control) (r api.Rollout, err error) {
+	return r, p.fleet.act()
+}
 func (p actedPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
 	return r, p.fleet.act()
 }

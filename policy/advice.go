@@ -38,8 +38,8 @@ func alerts(p pool) []Alert {
 	if p.status.StartsPaused != "" {
 		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused), Runbook(api.AlertStartsHeld)})
 	}
-	if halted := p.halted(); halted != "" {
-		list = append(list, Alert{SeverityWarning, "", "The rolling restart has " + sentence(halted),
+	if p.Rollout.Failed() {
+		list = append(list, Alert{SeverityWarning, "", "The rolling restart has " + sentence(p.Rollout.Halted),
 			Runbook(api.AlertRolloutHalted)})
 	}
 	if refused, share := p.refused(); refused != "" {
@@ -168,7 +168,7 @@ func recommendations(p pool, measured []worker) []string {
 	if p.status.Stopping {
 		return []string{"Nothing to do: the pool is stopping."}
 	}
-	if p.halted() != "" {
+	if p.Rollout.Failed() {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: tempool pool apply -f pool.toml.")
 	}
 	about(worker.gaveUp,

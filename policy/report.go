@@ -18,14 +18,6 @@ type pool struct {
 	at      time.Time
 }
 
-// halted is why the rolling restart has halted; "" if it has not, or there is none.
-func (p pool) halted() string {
-	if p.Rollout == nil {
-		return ""
-	}
-	return p.Rollout.Halted
-}
-
 // worker is one of its workers. measured says that the figures are known: a pool knows only the states of its workers.
 type worker struct {
 	api.WorkerState
@@ -253,7 +245,11 @@ func overview(p pool) Overview {
 	default:
 		o.Summary = fmt.Sprintf("Pool %s is healthy: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
 	}
-	if r := p.Rollout; r != nil && r.Halted == "" {
+	switch r := p.Rollout; {
+	case r == nil || r.Failed():
+	case r.ByOperator:
+		o.Summary += " The rolling restart has " + sentence(r.Halted)
+	default:
 		o.Summary += fmt.Sprintf(" A rolling restart is under way: %s, %d done and %d to go.", r.Reason, r.Done,
 			len(r.Waiting)+len(r.Current))
 	}

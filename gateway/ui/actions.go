@@ -36,7 +36,8 @@ type action struct {
 type kind int
 
 const (
-	aPool kind = iota
+	aPool    kind = iota
+	aRollout      // of a pool
 	aWorker
 	aSession
 	aHost
@@ -108,6 +109,16 @@ var actions = []action{
 		Means: "The workers restart in turn, at most rotation.max_unavailable at a time. Each finishes its calls first. " +
 			"Workers that were stopped or gave up start again, too.",
 		do: restart,
+	},
+	{
+		Name: "halt-rollout", label: "Halt rolling restart…", of: aRollout, asks: "Halt the rolling restart of %s?",
+		done: "The rolling restart is halted.",
+		Means: "Workers that restart now go on. The others keep their process and spec until the next restart or apply of " +
+			"the pool.",
+		do: func(ctx context.Context, v *visit, t actionTarget) error {
+			_, err := v.pool(t.Pool).HaltRollout(ctx, api.Control{Reason: t.Reason, By: t.By})
+			return err
+		},
 	},
 	{
 		Name: "stop-pool", label: "Stop pool…", Danger: true, asks: "Stop %s?", done: "The pool is stopping.",

@@ -312,6 +312,7 @@ type Pool interface {
 	Session(id string) Session
 	ScaleTo(ctx context.Context, request api.ScaleRequest) (api.ScaleResult, error)
 	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
+	HaltRollout(ctx context.Context, control api.Control) (api.Rollout, error)
 	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)
 	Signal(ctx context.Context, slot int, signal string, control api.Control) error
 }

@@ -277,6 +277,10 @@ func (f fakePool) WorkerSpec(ctx context.Context, slot int) (api.WorkerSpec, err
 	return api.WorkerSpec{}, api.Errorf(api.CodeUnavailable, "worker %d of pool %s does not answer", slot, f.name)
 }
 
+func (f fakePool) HaltRollout(ctx context.Context, c api.Control) (api.Rollout, error) {
+	return api.Rollout{}, f.act(ctx, "halt the rollout of %s: %s by %s", f.name, c.Reason, c.By)
+}
+
 func (f fakePool) Restart(ctx context.Context, r api.RestartRequest) (api.RestartResult, error) {
 	slot := -1
 	if r.Worker != nil {

@@ -115,6 +115,9 @@ func (v *visit) poolPage() error {
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {
 		view.Actions = actionsOn(aPool, name, "")
+		if r := status.value.Rollout; r != nil && r.Halted == "" {
+			view.Actions = append(actionsOn(aRollout, name, ""), view.Actions...)
+		}
 	}
 	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name +
 		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,lease.expired,rotation.*"}

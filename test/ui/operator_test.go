@@ -10,8 +10,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// TestAnOperatorWorksByKeyboard finds out why a worker restarted and who holds one, drains a host and finds out why a
-// rollout has stopped, with nothing but keys.
+// TestAnOperatorWorksByKeyboard finds out why a worker restarted and who holds one, drains a host, halts a rollout and
+// finds out why another one has halted, with nothing but keys.
 func TestAnOperatorWorksByKeyboard(t *testing.T) {
 	axe := axeSource(t)
 	f := newFleet(t)
@@ -64,6 +64,19 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)
+	status.Spec.Pool.Command = []string{"sleep", "1000"} // it never becomes ready
+	_, err = pool.Apply(t.Context(), status.Spec)
+	require.NoError(t, err)
+	b.follow("pool leak")
+	b.await("the rollout is under way", `document.querySelector(".rollout")?.innerText.includes("Rolling restart:")`)
+	b.follow("Halt rolling restart…")
+	b.tabTo("reason")
+	b.press("it hangs")
+	b.follow("Halt rolling restart")
+	require.Contains(t, evaluate[string](b, `document.querySelector(".rollout").innerText`),
+		"has halted: it hangs (by")
+	b.follow("Fleet")
+
 	status.Spec.Pool.Command, status.Spec.Recovery.MaxConsecutiveFailures = []string{"false"}, 1
 	_, err = pool.Apply(t.Context(), status.Spec)
 	require.NoError(t, err)

@@ -203,7 +203,7 @@ func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 		}
 		s.value(poolReady, float64(status.Ready), pool)
 		s.flag(poolStartsHeld, status.StartsPaused != "", pool)
-		s.flag(poolRolloutHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
+		s.flag(poolRolloutHalted, status.Rollout.Failed(), pool)
 		resting, states, reasons := 0, make(map[lifecycle.State]int), make(map[api.ReasonCode]int)
 		for _, w := range status.Workers {
 			if w.Gone {

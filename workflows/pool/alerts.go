@@ -51,7 +51,7 @@ func (p *pool) problems() (found []problem) {
 	if p.Breaker.Open() {
 		found = append(found, problem{alert{api.AlertStartsHeld, source}, startsPausedReason})
 	}
-	if r := p.Rollout; r != nil && r.Halted != "" {
+	if r := p.Rollout; r != nil && r.Halted != "" && !r.ByOperator {
 		found = append(found, problem{alert{api.AlertRolloutHalted, source}, r.Halted})
 	}
 	for i := range p.Roster {

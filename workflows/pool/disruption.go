@@ -59,14 +59,15 @@ func (d disruptions) done(r api.RotationDone) {
 	if d.Rollout == nil {
 		return
 	}
-	for i := range d.Rollout.Current {
-		if t := &d.Rollout.Current[i]; t.Slot == r.Slot && t.From == r.Incarnation {
-			t.EndedOtherwise = !r.Failed
-			if r.Failed {
-				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " stays in service unchanged: " +
-					display.Shorten(r.Reason)
-			}
-		}
+	current := d.Rollout.Current
+	i := slices.IndexFunc(current, func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
+	switch {
+	case i < 0:
+	case r.Failed:
+		d.Rollout.Current = slices.Delete(current, i, i+1)
+		d.Rollout.fail("worker " + d.worker(r.Slot) + " stays in service unchanged: " + display.Shorten(r.Reason))
+	default:
+		current[i].EndedOtherwise = true
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // signalAt has the pool get a signal at a time.
@@ -98,6 +99,41 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 		require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
 	})
 	p.runUntil(30*time.Second, poolOf(3))
+}
+
+// An operator halts a rollout: the worker that restarts goes on, the others stay as they are, and it is no problem. A
+// worker that then does not come back is one. A halted rollout holds no worker back from a rotation.
+func TestAnOperatorHaltsARollout(t *testing.T) {
+	for _, starts := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the worker starts %v", starts), func(t *testing.T) {
+			p := newFakePool(t)
+			command, reason := "next", "halted: odd answers (by ada)"
+			if !starts {
+				command, reason = neverStarts, "halted: worker 0 did not come back: the model file is missing"
+			}
+			var none, done, again *workflowtest.UpdateResult
+			p.At(4*time.Second, func() { none = p.update(api.UpdateHaltRollout, api.Control{}) })
+			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, command)})
+			p.At(5*time.Second+10*time.Millisecond, func() {
+				done = p.update(api.UpdateHaltRollout, api.Control{Reason: "odd answers", By: "ada"})
+				again = p.update(api.UpdateHaltRollout, api.Control{})
+			})
+			p.At(20*time.Second, func() {
+				s := p.status()
+				require.Equal(t, reason, s.Rollout.Halted)
+				require.Equal(t, starts, s.Rollout.ByOperator)
+				require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
+				require.Empty(t, s.Rollout.Current)
+				require.Equal(t, !starts, s.Rollout.Failed())
+			})
+			p.requestRotationAt(21*time.Second, 1)
+			p.At(50*time.Second, func() { require.EqualValues(t, 2, p.status().Workers[1].Incarnation) })
+			p.runUntil(time.Minute, poolOf(3))
+			require.ErrorContains(t, none.Rejected, "no rolling restart under way")
+			require.ErrorContains(t, again.Rejected, "no rolling restart under way")
+			require.NoError(t, done.Err)
+		})
+	}
 }
 
 // It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had

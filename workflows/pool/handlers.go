@@ -58,6 +58,8 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 		loop.Update{Name: api.UpdateDrain, Handler: p.drain, Options: failure.Validator(p.drainRefusal)},
 		loop.Update{Name: api.UpdateEvacuate, Handler: p.evacuate,
 			Options: failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
+		loop.Update{Name: api.UpdateHaltRollout, Handler: p.haltRollout,
+			Options: failure.Validator(func(api.Control) *api.Error { return p.haltRefusal() })},
 		loop.Update{Name: api.UpdateStop, Handler: func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
 			return api.PoolStopResult{Stopping: p.stopAll(display.Attributed(c.Reason, c.By))}, nil
 		}})
@@ -166,6 +168,21 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 	return api.RestartResult{Workers: slots}, nil
 }
 
+func (p *pool) haltRefusal() *api.Error {
+	if p.Rollout == nil || p.Rollout.Halted != "" {
+		return api.Errorf(api.CodeInvalid, "pool %s has no rolling restart under way; tempool pool status %[1]s shows it",
+			p.name())
+	}
+	return p.stoppingRefusal()
+}
+
+// haltRollout halts the rolling restart: the workers that wait for it keep their process and spec.
+func (p *pool) haltRollout(_ workflow.Context, c api.Control) (api.Rollout, error) {
+	p.Rollout.halt(display.Attributed(c.Reason, c.By))
+	p.WakeUp()
+	return *p.Rollout.status(), nil
+}
+
 // leaving are the workers to restart so that they leave a host: those there, and what the present rollout, which the
 // new one replaces, has left. It is refused where they could not start on another host, or would get a spec that
 // failed.
@@ -181,8 +198,8 @@ func (p *pool) leaving(host string) ([]int, *api.Error) {
 			"sessions (sessions.store = %q); move the sessions to Redis, or stop the pool", p.name(), host,
 			p.Spec.Sessions.Store)
 	case old != nil && old.Halted != "":
-		return nil, api.Errorf(api.CodeInvalid, "the rollout of pool %s has halted; apply a spec that works before its "+
-			"workers leave host %s", p.name(), host)
+		return nil, api.Errorf(api.CodeInvalid, "the rollout of pool %s has halted; apply a spec that works, or "+
+			"restart the pool, before its workers leave host %s", p.name(), host)
 	case old != nil:
 		for _, n := range old.Waiting {
 			if s := p.slot(n); !slices.Contains(slots, n) && s != nil && !p.disruptions.isOverruled(old, *s) {

@@ -27,9 +27,11 @@ type rollout struct {
 	NoCapacity []int `json:"no_capacity,omitempty"`
 	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout
 	// up either.
-	Overdue []int     `json:"overdue,omitempty"`
-	Halted  string    `json:"halted,omitempty"`
-	Cause   api.Cause `json:"cause,omitempty"`
+	Overdue []int  `json:"overdue,omitempty"`
+	Halted  string `json:"halted,omitempty"`
+	// ByOperator says that an operator halted it.
+	ByOperator bool      `json:"by_operator,omitempty"`
+	Cause      api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
 	// Since is when it began.
@@ -38,7 +40,7 @@ type rollout struct {
 
 func (r *rollout) status() *api.Rollout {
 	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done,
-		NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted}
+		NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted, ByOperator: r.ByOperator}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
@@ -52,12 +54,10 @@ func (d disruptions) beginRollout(next rollout) {
 		if next.Version == 0 {
 			next.Version = old.Version // the restart continues a rollout of a spec
 		}
-		if old.Halted == "" {
-			next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
-				s := d.slot(t.Slot)
-				return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
-			})
-		}
+		next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
+			s := d.slot(t.Slot)
+			return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
+		})
 	}
 	next.Since, next.Waiting = d.Now(), slices.Clone(next.Waiting) // the caller answers with it
 	d.Rollout = &next
@@ -65,15 +65,26 @@ func (d disruptions) beginRollout(next rollout) {
 		"reason", next.Reason)
 }
 
-// advanceRollout takes the rollout one step further, and reports whether anything changed.
+// halt halts a rollout for an operator. The workers that restart now go on.
+func (r *rollout) halt(reason string) { r.Halted, r.ByOperator = "halted: "+reason, true }
+
+// fail halts a rollout since a worker did not come back, unless another one has done so before.
+func (r *rollout) fail(reason string) {
+	if r.Halted == "" || r.ByOperator {
+		r.Halted, r.ByOperator = "halted: "+reason, false
+	}
+}
+
+// advanceRollout takes the rollout one step further, and reports whether anything changed. A halted one waits for the
+// workers that restart.
 func (d disruptions) advanceRollout() bool {
 	r := d.Rollout
-	if r == nil || r.Halted != "" {
+	if r == nil {
 		return false
 	}
 	changed := d.endDisruptions(r)
 	if r.Halted != "" {
-		return true
+		return changed
 	}
 	for i := 0; i < len(r.Waiting) && (r.AtOnce || d.active() < d.Spec.Rotation.MaxUnavailable); {
 		number := r.Waiting[i]
@@ -125,7 +136,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			}
 		// The rollout waits for a worker whose workflow has ended, since that is started again, on the pool's spec.
 		case s.Incarnation > t.From && s.Resting && !s.Gone:
-			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
+			r.fail(fmt.Sprintf("worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason)))
 		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(),

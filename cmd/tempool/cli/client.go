@@ -41,6 +41,7 @@ type pool interface {
 	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
 	ApplySpec(ctx context.Context, request api.ApplyRequest) (api.ApplyResult, error)
 	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
+	HaltRollout(ctx context.Context, control api.Control) (api.Rollout, error)
 	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)
 	Wait(ctx context.Context) error
 	Signal(ctx context.Context, slot int, signal string, control api.Control) error

@@ -233,6 +233,11 @@ func (p *fakePool) Restart(_ context.Context, r api.RestartRequest) (api.Restart
 	return api.RestartResult{Workers: []int{0, 1}}, p.err
 }
 
+func (p *fakePool) HaltRollout(_ context.Context, c api.Control) (api.Rollout, error) {
+	p.controlPlane.record("halt the rollout of " + p.name + ": " + c.Reason)
+	return api.Rollout{Reason: "new model", Done: 1, Waiting: []int{2}, Halted: "halted: " + c.Reason}, p.err
+}
+
 func (p *fakePool) Stop(_ context.Context, reason string) (api.PoolStopResult, error) {
 	p.controlPlane.record("stop " + p.name + ": " + reason)
 	return api.PoolStopResult{Stopping: 2}, p.err

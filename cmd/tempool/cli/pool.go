@@ -27,7 +27,7 @@ func (a *app) poolCommand() *cobra.Command {
   tempool pool stop python`,
 	},
 		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(),
-		a.poolApplyCommand(), a.poolDiffCommand(),
+		a.poolApplyCommand(), a.poolDiffCommand(), a.poolHaltCommand(),
 	)
 }
 

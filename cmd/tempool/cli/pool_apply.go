@@ -69,6 +69,25 @@ tempool pool status shows the version.`,
 	return c
 }
 
+func (a *app) poolHaltCommand() *cobra.Command {
+	var reason string
+	c := a.controlPlaneCommand(withNames(&cobra.Command{
+		Use:   "halt POOL",
+		Short: "Halt the rolling restart of a pool",
+		Long: `Halt the rolling restart of a pool, of a new specification or of tempool workers restart. Workers that restart
+now go on; the others keep their process and specification until the next pool apply or workers restart.`,
+		Example: `  tempool pool halt python --reason "odd answers"`,
+	}), func(ctx context.Context, cp controlPlane, args []string) error {
+		halted, err := ask(ctx, a, cp.Pool(args[0]).HaltRollout, api.Control{Reason: reason, By: operator()})
+		if err != nil {
+			return err
+		}
+		return a.printMessage(halted, "pool %s: %s", args[0], rolloutSummary(&halted))
+	})
+	c.Flags().StringVar(&reason, "reason", "", "reason to show with the rollout")
+	return c
+}
+
 // applyResult is the result of tempool pool apply.
 type applyResult struct {
 	api.ApplyResult

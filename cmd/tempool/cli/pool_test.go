@@ -260,6 +260,13 @@ func TestApplyAndDiffSayWhatChangesAndWhoRestarts(t *testing.T) {
 	}
 }
 
+func TestAnOperatorHaltsARollout(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
+	require.Equal(t, "pool python: new model: 1 done, restarting [], waiting [2]; halted: odd\n",
+		ctl(t, f, "pool", "halt", "python", "--reason", "odd").out)
+	require.Contains(t, f.requests, "halt the rollout of python: odd")
+}
+
 func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
 	halted := roster(entry(0, lifecycle.Ready, 2, ""),
 		api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})

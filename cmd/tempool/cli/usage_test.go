@@ -20,7 +20,7 @@ import (
 func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 	for line, says := range map[string]string{
 		"nonsense":                                    `unknown command "nonsense"`,
-		"pool":                                        "needs one of the commands apply, diff, list",
+		"pool":                                        "needs one of the commands apply, diff, halt, list",
 		"pool strat":                                  "did you mean start?",
 		"workers":                                     "needs one of the commands drain",
 		"help nonsense":                               `unknown command "nonsense"`,
