@@ -137,6 +137,9 @@ func rolloutSummary(r *api.Rollout) string {
 // haltedRolloutError is the error for a halted rollout. It includes the log of the worker that did not get ready.
 func haltedRolloutError(ctx context.Context, p pool, status api.PoolStatus) error {
 	reason := strings.TrimRight(status.Rollout.Halted, "\n")
+	if !status.Rollout.Failed() {
+		return api.Errorf(api.CodeSuperseded, "the rollout of pool %s (%s) has %s", p.Name(), status.Rollout.Reason, reason)
+	}
 	for _, w := range status.Workers {
 		if !w.Resting {
 			continue

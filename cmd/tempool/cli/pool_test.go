@@ -265,6 +265,13 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 	require.Equal(t, "pool python: new model: 1 done, restarting [], waiting [2]; halted: odd\n",
 		ctl(t, f, "pool", "halt", "python", "--reason", "odd").out)
 	require.Contains(t, f.requests, "halt the rollout of python: odd")
+
+	halted := bothReady
+	halted.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Halted: "halted: odd", ByOperator: true}
+	f = newFakeControlPlane(&fakePool{name: "python", statuses: steps(halted)})
+	r := fail(t, f, "workers", "restart", "python")
+	require.Contains(t, r.err, "the rollout of pool python (restart) has halted: odd")
+	require.NotContains(t, r.err, "Fix the cause")
 }
 
 func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
