@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // JoinHost announces an agent to the workflow of its host, which is started where it does not run. CodeHostTaken means
@@ -50,9 +52,45 @@ func (c *Client) LeaveHost(ctx context.Context, hostID string, request api.Leave
 	return c.update(ctx, api.HostWorkflowID(hostID), api.UpdateLeave, "leave host "+hostID, request, nil)
 }
 
-// DrainHost has a host take no starts of workers, or with an empty reason take them again; it holds for later agents of
-// the host, too. The host's workers stay until Pool.Restart with RestartRequest.Host moves them.
-func (c *Client) DrainHost(ctx context.Context, hostID, reason string) error {
+// Moved are workers of a pool that restart, to move to other hosts.
+type Moved struct {
+	Pool    string `json:"pool"`
+	Workers []int  `json:"workers"`
+}
+
+// DrainHost has a host take no starts of workers, also by later agents of the host, and restarts its workers, which
+// then start on other hosts: at most rotation.max_unavailable of a pool at a time. It returns those workers, by pool,
+// without waiting for them, and may be repeated. If the error is not nil, some workers may stay.
+func (c *Client) DrainHost(ctx context.Context, hostID, reason string) ([]Moved, error) {
+	reason = cmp.Or(reason, "no reason was given")
+	if err := c.setDraining(ctx, hostID, reason); err != nil {
+		return nil, err
+	}
+	pools, err := c.ListPools(ctx)
+	slices.Sort(pools)
+	moved, failures := make([]Moved, len(pools)), make([]error, len(pools))
+	sleep.Each(len(pools), concurrentQueries, func(i int) {
+		r, err := c.Pool(pools[i]).Restart(ctx, api.RestartRequest{Host: hostID,
+			Reason: "host " + hostID + " drains: " + reason})
+		moved[i] = Moved{pools[i], r.Workers}
+		if !errors.Is(err, api.ErrPoolNotFound) && !errors.Is(err, api.ErrDraining) { // else its workers end anyway
+			failures[i] = err
+		}
+	})
+	moved = slices.DeleteFunc(moved, func(m Moved) bool { return len(m.Workers) == 0 })
+	if err = cmp.Or(err, errors.Join(failures...)); err != nil {
+		err = api.Errorf(cmp.Or(api.CodeOf(err), api.CodeUnavailable),
+			"host %s takes no new workers, but some of its workers stay: %w", hostID, err)
+	}
+	return moved, err
+}
+
+// UndrainHost has a host take starts of workers again.
+func (c *Client) UndrainHost(ctx context.Context, hostID string) error {
+	return c.setDraining(ctx, hostID, "")
+}
+
+func (c *Client) setDraining(ctx context.Context, hostID, reason string) error {
 	return c.update(ctx, api.HostWorkflowID(hostID), api.UpdateDrainHost, "drain host "+hostID,
 		api.DrainHostRequest{Reason: reason}, nil)
 }

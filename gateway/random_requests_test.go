@@ -211,7 +211,10 @@ func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
 func (*actedFleet) Hosts(context.Context) ([]tempool.Host, error) {
 	return []tempool.Host{{ID: "h"}}, nil
 }
-func (f *actedFleet) DrainHost(context.Context, string, string) error   { return f.act() }
+func (f *actedFleet) DrainHost(context.Context, string, string) ([]tempool.Moved, error) {
+	return nil, f.act()
+}
+func (f *actedFleet) UndrainHost(context.Context, string) error         { return f.act() }
 func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error { return f.act() }
 func (f *actedFleet) Pool(string) ui.Pool                               { return actedPool{fleet: f} }
 

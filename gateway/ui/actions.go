@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -177,36 +175,19 @@ var actions = []action{
 		done: "The host takes no new workers, and those that it has move.",
 		Means: "Its workers restart and start on other hosts, at most rotation.max_unavailable of a pool at a time. One " +
 			"for which no other host has capacity waits without a process. It takes no new worker until it is undrained.",
-		do: drainHost,
+		do: func(ctx context.Context, v *visit, t actionTarget) error {
+			_, err := v.d.config.Fleet.DrainHost(ctx, t.Host, t.attributed())
+			return err
+		},
 	},
 	{
 		Name: "undrain-host", label: "Undrain…", of: aHost, NoReason: true, asks: "Let %s have workers again?",
 		done:  "The host takes new workers again.",
 		Means: "New workers may start on it. Those that have moved stay where they are.",
 		do: func(ctx context.Context, v *visit, t actionTarget) error {
-			return v.d.config.Fleet.DrainHost(ctx, t.Host, "")
+			return v.d.config.Fleet.UndrainHost(ctx, t.Host)
 		},
 	},
-}
-
-func drainHost(ctx context.Context, v *visit, t actionTarget) error {
-	if err := v.d.config.Fleet.DrainHost(ctx, t.Host, t.attributed()); err != nil {
-		return err
-	}
-	pools, err := v.d.config.Fleet.ListPools(ctx)
-	failures := make([]error, len(pools))
-	sleep.Each(len(pools), concurrentQuestions, func(i int) {
-		_, err := v.pool(pools[i]).Restart(ctx, api.RestartRequest{Host: t.Host, Reason: t.Subject() + " drains: " +
-			t.attributed()})
-		if !errors.Is(err, api.ErrPoolNotFound) && !errors.Is(err, api.ErrDraining) { // else its workers end anyway
-			failures[i] = err
-		}
-	})
-	if err = cmp.Or(err, errors.Join(failures...)); err != nil {
-		return api.Errorf(cmp.Or(api.CodeOf(err), api.CodeUnavailable), "%s takes no new workers, but some of its workers "+
-			"stay: %s", t.Subject(), message(err))
-	}
-	return nil
 }
 
 func scale(ctx context.Context, v *visit, t actionTarget) error {

@@ -292,7 +292,8 @@ func (m *memoSet[T]) forget(name string) {
 type Fleet interface {
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
-	DrainHost(ctx context.Context, hostID, reason string) error
+	DrainHost(ctx context.Context, hostID, reason string) ([]tempool.Moved, error)
+	UndrainHost(ctx context.Context, hostID string) error
 	ListPools(ctx context.Context) ([]string, error)
 	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	Checkin(ctx context.Context, request api.CheckinRequest) error

@@ -286,14 +286,15 @@ func (f fakePool) Restart(ctx context.Context, r api.RestartRequest) (api.Restar
 	if r.Worker != nil {
 		slot = *r.Worker
 	}
-	if r.Host != "" {
-		return api.RestartResult{}, f.act(ctx, "move %s off %s: %s", f.name, r.Host, r.Reason)
-	}
 	return api.RestartResult{}, f.act(ctx, "restart %s %d: %s by %s", f.name, slot, r.Reason, r.By)
 }
 
-func (f *fakeFleet) DrainHost(ctx context.Context, host, reason string) error {
-	return f.act(ctx, "drain %s: %s", host, reason)
+func (f *fakeFleet) DrainHost(ctx context.Context, host, reason string) ([]tempool.Moved, error) {
+	return nil, f.act(ctx, "drain %s: %s", host, reason)
+}
+
+func (f *fakeFleet) UndrainHost(ctx context.Context, host string) error {
+	return f.act(ctx, "undrain %s", host)
 }
 
 func (f fakePool) Stop(ctx context.Context, reason string) (api.PoolStopResult, error) {

@@ -20,7 +20,8 @@ type controlPlane interface {
 	Server(ctx context.Context) (tempool.Server, error)
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
-	DrainHost(ctx context.Context, hostID, reason string) error
+	DrainHost(ctx context.Context, hostID, reason string) ([]tempool.Moved, error)
+	UndrainHost(ctx context.Context, hostID string) error
 	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
 	ControlPlane(ctx context.Context, endpoint string) (string, error)
 	DashboardLink(ctx context.Context, endpoint string) (tempool.DashboardLink, error)

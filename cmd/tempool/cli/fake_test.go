@@ -144,8 +144,13 @@ func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.Hos
 	return status, f.hostErr
 }
 
-func (f *fakeControlPlane) DrainHost(_ context.Context, hostID, reason string) error {
+func (f *fakeControlPlane) DrainHost(_ context.Context, hostID, reason string) ([]tempool.Moved, error) {
 	f.record("drain host " + hostID + ": " + reason)
+	return []tempool.Moved{{Pool: "p", Workers: []int{0}}}, nil
+}
+
+func (f *fakeControlPlane) UndrainHost(_ context.Context, hostID string) error {
+	f.record("undrain host " + hostID)
 	return nil
 }
 

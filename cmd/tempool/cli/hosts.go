@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,12 +76,6 @@ draining  it takes no new workers, see tempool hosts drain`,
 	return c
 }
 
-// restarted are workers of a pool that restart, to move to other hosts.
-type restarted struct {
-	Pool    string `json:"pool"`
-	Workers []int  `json:"workers"`
-}
-
 func (a *app) drainHostCommand() *cobra.Command {
 	var reason string
 	var wait waitFlags
@@ -94,30 +87,25 @@ start on other hosts: at most rotation.max_unavailable of a pool at a time, and 
 replaced only when the next one is ready. A worker for which no other host has capacity waits without a process.`,
 		Example: `  tempool hosts drain web-1 --reason "new kernel"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		host, why := args[0], reasonWithOperator(reason)
-		if err := a.drainHost(ctx, cp, host, why); err != nil {
+		host := args[0]
+		if err := a.checkHost(ctx, cp, host); err != nil {
 			return err
 		}
-		restarts, err := allPools(ctx, a, cp, concurrentPools, func(p pool, ctx context.Context) (restarted, error) {
-			r, err := p.Restart(ctx, api.RestartRequest{Host: host, Reason: "host " + host + " drains: " + why})
-			if errors.Is(err, api.ErrDraining) { // the pool stops, and its workers with it
-				err = nil
-			}
-			return restarted{p.Name(), r.Workers}, err
+		moved, err := send(ctx, a, func(ctx context.Context) ([]tempool.Moved, error) {
+			return cp.DrainHost(ctx, host, reasonWithOperator(reason))
 		})
 		if err != nil {
-			return fmt.Errorf("host %s takes no new workers, but some of its workers stay: %w", host, err)
+			return err
 		}
-		restarts = slices.DeleteFunc(restarts, func(r restarted) bool { return len(r.Workers) == 0 })
-		pools := plural(len(restarts), "pool")
+		pools := plural(len(moved), "pool")
 		if wait.skip {
-			return a.printMessage(restarts, "host %s takes no new workers, and those of %s move; run tempool hosts to follow",
+			return a.printMessage(moved, "host %s takes no new workers, and those of %s move; run tempool hosts to follow",
 				host, pools)
 		}
 		if err := a.awaitNoProcess(ctx, cp, host, wait.limit); err != nil {
 			return err
 		}
-		return a.printMessage(restarts, "host %s is drained: the workers of %s have moved", host, pools)
+		return a.printMessage(moved, "host %s is drained: the workers of %s have moved", host, pools)
 	})
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workers' histories")
 	wait.flags(c, defaultRolloutWait, "until the workers have moved")
@@ -157,25 +145,25 @@ func (a *app) undrainHostCommand() *cobra.Command {
 		Short:   "Let a host have new workers again",
 		Example: `  tempool hosts undrain web-1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		if err := a.drainHost(ctx, cp, args[0], ""); err != nil {
+		if err := a.checkHost(ctx, cp, args[0]); err != nil {
+			return err
+		}
+		_, err := send(ctx, a, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, cp.UndrainHost(ctx, args[0])
+		})
+		if err != nil {
 			return err
 		}
 		return a.printMessage(map[string]string{"host": args[0]}, "host %s takes new workers again", args[0])
 	})
 }
 
-// drainHost drains a host that exists, or with an empty reason ends that.
-func (a *app) drainHost(ctx context.Context, cp controlPlane, host, reason string) error {
+// checkHost fails if there is no such host.
+func (a *app) checkHost(ctx context.Context, cp controlPlane, host string) error {
 	hosts, err := send(ctx, a, cp.Hosts)
-	if err != nil {
-		return err
+	if err == nil && !slices.ContainsFunc(hosts, func(h tempool.Host) bool { return h.ID == host }) {
+		err = api.Errorf(api.CodeInvalid, "no host %s; tempool hosts lists them", host)
 	}
-	if !slices.ContainsFunc(hosts, func(h tempool.Host) bool { return h.ID == host }) {
-		return api.Errorf(api.CodeInvalid, "no host %s; tempool hosts lists them", host)
-	}
-	_, err = send(ctx, a, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, cp.DrainHost(ctx, host, reason)
-	})
 	return err
 }
 
