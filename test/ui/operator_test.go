@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,10 +65,10 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)
-	status.Spec.Pool.Command = []string{"sleep", "1000"} // it never becomes ready
+	status.Spec.Pool.Command, status.Spec.Start.Timeout = []string{"sleep", "1000"}, spec.Duration(3*time.Second)
 	_, err = pool.Apply(t.Context(), status.Spec)
 	require.NoError(t, err)
-	b.follow("pool leak")
+	b.follow("leak")
 	b.await("the rollout is under way", `document.querySelector(".rollout")?.innerText.includes("Rolling restart:")`)
 	b.follow("Halt rolling restart…")
 	b.tabTo("reason")
@@ -81,7 +82,7 @@ func TestAnOperatorWorksByKeyboard(t *testing.T) {
 	_, err = pool.Apply(t.Context(), status.Spec)
 	require.NoError(t, err)
 	b.await("the fleet says that the rollout has stopped, live",
-		`document.querySelector("#pool-leak").innerText.includes("rolling restart halted")`)
+		`document.querySelector("#pool-leak").innerText.includes("rolling restart halted: worker")`)
 	b.fits()
 	b.follow("pool leak")
 	b.fits()

@@ -47,17 +47,19 @@ func (r *rollout) status() *api.Rollout {
 	return status
 }
 
-// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except one that
-// backs off: the new rollout may have fixed what it failed for.
+// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except those of one
+// that has halted and one that backs off: the new rollout may have fixed what they failed for.
 func (d disruptions) beginRollout(next rollout) {
 	if old := d.Rollout; old != nil {
 		if next.Version == 0 {
 			next.Version = old.Version // the restart continues a rollout of a spec
 		}
-		next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
-			s := d.slot(t.Slot)
-			return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
-		})
+		if old.Halted == "" {
+			next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
+				s := d.slot(t.Slot)
+				return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
+			})
+		}
 	}
 	next.Since, next.Waiting = d.Now(), slices.Clone(next.Waiting) // the caller answers with it
 	d.Rollout = &next
