@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -153,13 +152,7 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 	})
 	t.Run("the retry of a rotation while the worker is suspended", func(t *testing.T) {
 		s := newWorkerEnv(t)
-		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-			if len(r.KeepIncarnations) > 0 {
-				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-					string(api.CodeStartFailed), nil)
-			}
-			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-		}
+		s.failStarts(ofSuccessors)
 		s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 		s.At(time.Minute+100*time.Millisecond, s.signal(api.SignalSuspend, api.Control{}))
 		s.At(time.Hour, func() {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -106,12 +105,7 @@ func TestARotationEmitsItsSteps(t *testing.T) {
 
 func TestARotationThatFailsSaysSo(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Incarnation > 1 {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("no", string(api.CodeStartFailed), nil)
-		}
-		return api.StartResult{Host: "h", PID: 1001, TookMS: 1, Rules: r.Rules}, nil
-	}
+	s.failStarts(ofSuccessors)
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(time.Hour, s.cancel)
 	s.run(standalone())

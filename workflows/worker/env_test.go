@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -336,6 +337,25 @@ func (s *workerEnv) startOn(hosts map[int64]string) {
 		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
 	}
 }
+
+// errStartFailed is how failStarts fails a start.
+var errStartFailed = temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed),
+	nil)
+
+// failStarts fails the starts that fails selects.
+func (s *workerEnv) failStarts(fails func(api.StartRequest) bool) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if fails(r) {
+			return api.StartResult{}, errStartFailed
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+}
+
+func allStarts(api.StartRequest) bool { return true }
+
+// ofSuccessors selects the starts of processes beside those that they replace.
+func ofSuccessors(r api.StartRequest) bool { return len(r.KeepIncarnations) > 0 }
 
 // restartLeased restarts the worker after a minute, while a client has a lease.
 func (s *workerEnv) restartLeased() {

@@ -57,11 +57,10 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			var began []time.Duration
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+			s.failStarts(func(api.StartRequest) bool {
 				began = append(began, s.env.Now().Sub(s.Begin))
-				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-					string(api.CodeStartFailed), nil)
-			}
+				return true
+			})
 			s.At(10*time.Second, s.signal(api.SignalStartPermitted,
 				api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
 			s.At(time.Hour, func() {
@@ -92,14 +91,12 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 func TestTheRecoveryOfTheNextSpecEndsItsRotation(t *testing.T) {
 	s := newWorkerEnv(t)
 	tried := 0
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if len(r.KeepIncarnations) > 0 {
+	s.failStarts(func(r api.StartRequest) bool {
+		if ofSuccessors(r) {
 			tried++
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-				string(api.CodeStartFailed), nil)
 		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+		return ofSuccessors(r)
+	})
 	run := standalone()
 	next := run.Spec
 	next.Recovery.MaxConsecutiveFailures = 1
@@ -138,10 +135,7 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 // may last.
 func TestAPoolKnowsThatItsBreakerHoldsAWorkerWhoseStartFailed(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-			string(api.CodeStartFailed), nil)
-	}
+	s.failStarts(allStarts)
 	s.At(2*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
 	s.At(time.Minute, func() {
 		reports := s.signalsOf(api.SignalWorkerChanged)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -123,13 +122,7 @@ func TestARestartThatArrivesTwiceIsCarriedOutOnce(t *testing.T) {
 // The worker has given the spec of the restart up: it must not use it when its process crashes later.
 func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Spec.Pool.Env["BROKEN"] != "" {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-				string(api.CodeStartFailed), nil)
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+	s.failStarts(func(r api.StartRequest) bool { return r.Spec.Pool.Env["BROKEN"] != "" })
 	broken := standalone().Spec
 	broken.Pool.Env = map[string]string{"BROKEN": "1"}
 	restart := s.signal(api.SignalRestart, api.Order{ID: "run/1", Reason: "apply", Spec: &broken, SpecVersion: 2})
@@ -158,10 +151,7 @@ func (s *workerEnv) newestReport() api.RosterEntry {
 
 func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-			string(api.CodeStartFailed), nil)
-	}
+	s.failStarts(allStarts)
 	s.At(time.Hour, func() {
 		require.True(t, s.newestReport().Resting)
 		require.Zero(t, s.newestReport().RestOrderedAt)

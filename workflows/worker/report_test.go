@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -17,14 +16,10 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 	s := newWorkerEnv(t)
 	s.watchScript[1] = crash(time.Minute)
 	announced := map[int64]bool{}
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+	s.failStarts(func(r api.StartRequest) bool {
 		announced[r.Incarnation] = r.Announce != nil
-		if r.Incarnation == 1 {
-			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
-		}
-		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-			string(api.CodeStartFailed), nil)
-	}
+		return r.Incarnation > 1
+	})
 	s.At(time.Hour, s.signal(api.SignalEnd, api.Control{}))
 	s.run(inPool(func(*spec.Spec) {}))
 	var story []string

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -205,12 +204,9 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 
 func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if len(r.KeepIncarnations) > 0 && len(s.signalsOf(api.SignalRotationDone)) == 0 {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("not yet", string(api.CodeStartFailed), nil)
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+	s.failStarts(func(r api.StartRequest) bool {
+		return ofSuccessors(r) && len(s.signalsOf(api.SignalRotationDone)) == 0
+	})
 	s.At(61*time.Minute, s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1}))
 	s.At(61*time.Minute+50*time.Millisecond, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it"}))
 	s.At(70*time.Minute, func() {

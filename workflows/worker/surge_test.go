@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -45,13 +44,7 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	s := newWorkerEnv(t)
 	broken := true
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if len(r.KeepIncarnations) > 0 && broken {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-				string(api.CodeStartFailed), nil)
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+	s.failStarts(func(r api.StartRequest) bool { return broken && ofSuccessors(r) })
 	for m := 1; m < 200; m++ {
 		s.At(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	}
@@ -414,14 +407,12 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
 	s := newWorkerEnv(t)
 	var tried []time.Time
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if len(r.KeepIncarnations) > 0 {
+	s.failStarts(func(r api.StartRequest) bool {
+		if ofSuccessors(r) {
 			tried = append(tried, s.env.Now())
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-				string(api.CodeStartFailed), nil)
 		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+		return ofSuccessors(r)
+	})
 	s.At(62*time.Minute, func() {
 		require.Len(t, tried, 2)
 		require.Greater(t, tried[1].Sub(tried[0]), 5*time.Second)
