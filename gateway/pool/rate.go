@@ -10,21 +10,16 @@ import (
 // oldest only when all of it is more than a minute old.
 type rateWindow struct {
 	limit   int
+	began   time.Time // of the first bucket; setting the clock does not change what is counted from it
 	buckets [61]int
 	sum     int
-	second  int64 // of the newest bucket, in Unix time and behind
-	behind  int64 // by how many seconds the clock was set back
+	second  int64 // of the newest bucket, after began
 }
 
-// advance drops the buckets that are more than a minute old. A clock that was set back by more than that must not hold
-// calls until it is where it was: the window then continues as if no time had passed. Callers may have looked at the
-// clock in another order than they come here.
+// advance drops the buckets that are more than a minute old. Callers may have looked at the clock in another order than
+// they come here.
 func (w *rateWindow) advance(now time.Time) {
-	second := now.Unix() + w.behind
-	if back := w.second - second; back > int64(len(w.buckets)) {
-		w.behind += back
-		second = w.second
-	}
+	second := int64(now.Sub(w.began) / time.Second)
 	if second-w.second >= int64(len(w.buckets)) {
 		w.buckets, w.sum, w.second = [61]int{}, 0, second
 		return
@@ -45,7 +40,7 @@ func (w *rateWindow) full(now time.Time) (bool, time.Duration) {
 	}
 	for age := int64(len(w.buckets)) - 1; age >= 0; age-- {
 		if oldest := w.second - age; oldest >= 0 && w.buckets[oldest%int64(len(w.buckets))] > 0 {
-			return true, time.Unix(oldest+int64(len(w.buckets))-w.behind, 0).Sub(now)
+			return true, w.began.Add(time.Duration(oldest+int64(len(w.buckets))) * time.Second).Sub(now)
 		}
 	}
 	return true, time.Minute // a limit of 0
@@ -65,7 +60,7 @@ func (p *poolState) setRateLocked(worker string, limit int) {
 	case w != nil:
 		w.limit = limit
 	default:
-		p.rates[worker] = &rateWindow{limit: limit}
+		p.rates[worker] = &rateWindow{limit: limit, began: time.Now()}
 	}
 }
 
