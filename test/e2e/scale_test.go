@@ -57,7 +57,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	s := env.followingSpec("rise", most)
 	pool := env.startFollowing(s)
 	env.waitZero(pool)
-	quiet, _ := env.countEvents(api.PoolWorkflowID("rise"))
+	quiet := len(env.historyEvents(api.PoolWorkflowID("rise")))
 
 	var calls, failed atomic.Int64
 	call := func(ctx context.Context) {
@@ -131,10 +131,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 		require.NotEmpty(t, d.Reason)
 		require.NotEqual(t, d.From, d.To)
 	}
-	events := func() int {
-		n, _ := env.countEvents(api.PoolWorkflowID("rise"))
-		return n
-	}
+	events := func() int { return len(env.historyEvents(api.PoolWorkflowID("rise"))) }
 	last, deadline := events(), time.Now().Add(waitTimeout)
 	for n := 0; n != last; { // what its last workers report may come late
 		require.True(t, time.Now().Before(deadline), "a pool without demand writes no history")

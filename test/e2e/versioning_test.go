@@ -231,10 +231,8 @@ func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
 	require.NoError(t, user.StartPool(t.Context(), api.PoolStart{Pool: "newer", Spec: echoSpec("newer", 1)}))
 
 	id := api.PoolWorkflowID("newer")
-	require.Eventually(t, func() bool {
-		_, byType := env.countEvents(id)
-		return byType[enums.EVENT_TYPE_WORKFLOW_TASK_FAILED] > 0
-	}, waitTimeout, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return env.hasEvent(id, enums.EVENT_TYPE_WORKFLOW_TASK_FAILED) }, waitTimeout,
+		50*time.Millisecond)
 	answer, err := newer.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(),
