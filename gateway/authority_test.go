@@ -26,7 +26,6 @@ func (e *env) taken(r pool.CheckoutRequest) api.Lease {
 
 func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "call", "lease", "read")
 	root := addToken(t, tokens, "root", []string{"*"}, "lease", "admin")
 	e := open(t, 2, withTokens(tokens))
@@ -81,7 +80,6 @@ func slotOf(lease api.Lease) int {
 
 func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "lease")
 	e := open(t, 0, withTokens(tokens))
 	e.control.add("p/7", 3)

@@ -128,6 +128,38 @@ func BenchmarkToolCalls(b *testing.B) {
 	b.ReportMetric(medians[1]/medians[0], "mcp/v1")
 }
 
+// BenchmarkTracing measures what tracing costs a call: off, with 1 % of the calls sampled, and with all. To tell a
+// difference from chance, compare runs of -count 20 by benchstat.
+func BenchmarkTracing(b *testing.B) {
+	body := bytes.Repeat([]byte("x"), 100)
+	calls := map[string]func(*env) error{
+		"socket": func(e *env) error { return e.postEcho(body) },
+		"in-process": func(e *env) error {
+			_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
+			return err
+		},
+	}
+	for name, call := range calls {
+		for _, share := range []string{"0", "0.01", "1"} {
+			b.Run(name+"/share="+share, func(b *testing.B) {
+				e := open(b, 1, withConfig(func(c *Config) {
+					if share != "0" {
+						c.Tracer = agentTracer(b, share)
+					}
+				}))
+				b.ReportAllocs()
+				used := processorTime(b)
+				for b.Loop() {
+					if err := call(e); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric((processorTime(b)-used).Seconds()*1e6/float64(b.N), "cpu-µs/op")
+			})
+		}
+	}
+}
+
 // BenchmarkStalledEventReader measures what readers of events that have stalled cost calls. Rounds of calls without and
 // with four such readers alternate, so that all see the same load of the machine; every call is accompanied by an
 // event, which is far more than calls cause. The target is a ratio of the medians of at most 1.05. p99-x is as noisy as

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,8 +68,7 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 
 func TestQueuedCallsStartByPriority(t *testing.T) {
 	e := parallel(t, 1)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	// priorities in the order in which the worker served them, which callers need not learn of in that order
 	order := make([]int, 4)
 	var calls sync.WaitGroup
@@ -107,8 +105,7 @@ func (e *env) waiting() int {
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	full := e.do("POST", "/v1/pools/p/call/echo", "x")
@@ -396,8 +393,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	t.Parallel()
 	sticky := &fakeAffinity{last: map[string]string{}}
 	e := open(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
-	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	first := e.heldCall("/v1/pools/p", "a")
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, first).status)
@@ -429,12 +425,7 @@ func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
 
 func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	t.Parallel()
-	script, err := filepath.Abs("testdata/server.py")
-	require.NoError(t, err)
-	e := open(t, 1, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-		sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000
-	}))
+	e := open(t, 1, plain(t), withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000 }))
 	a := e.do("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
 	require.Equal(t, 200, a.status, "%s", a.body)
 	require.Equal(t, "/some/path body auth=None", string(a.body))

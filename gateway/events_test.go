@@ -153,7 +153,6 @@ func TestEventRequestsAreChecked(t *testing.T) {
 
 func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, secret := tokensFile(t, t.TempDir(), []string{"q*"}, "read")
 	log := events.New("here")
 	e := open(t, 0, withTokens(tokens), withEvents(log))

@@ -75,8 +75,7 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := openThere(t)
 	a := openHere(t, b, 1)
-	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
-	a.awaitHeld(a.file("held.began"))
+	held := a.heldCall("/v1/pools/p", "held")
 	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
 		got := a.do("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, "3", api.HeaderTimeout, "30000")
 		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
@@ -93,8 +92,7 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	require.NotContains(t, string(got.body), "forwarded")
 
 	// both hosts are busy: the call waits here, and takes the worker that is free first, at most once
-	heldThere := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("there"))) })
-	a.awaitHeld(a.file("there.began"))
+	heldThere := a.heldCall("/v1/pools/p", "there")
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/pid", "[]") })
 	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 	require.Zero(t, b.gateway.Waiting()["p"])
@@ -192,8 +190,7 @@ func TestAClientThatNoHostCanServeHoldsUpNoCall(t *testing.T) {
 	t.Parallel()
 	b := openThere(t)
 	a := openHere(t, b, 1)
-	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
-	a.awaitHeld(a.file("held.began"))
+	held := a.heldCall("/v1/pools/p", "held")
 	echo := func() {
 		t.Helper()
 		got := a.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "5000")
@@ -234,8 +231,7 @@ func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
 	a := openHere(t, b, 0)
 	here := a.start(0, 1)
 	a.control.with("p/0", func(w *fakeWorker) { w.host = "here" })
-	held := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/hold", quoted(a.file("held"))) })
-	a.awaitHeld(a.file("held.began"))
+	held := a.heldCall("/v1/pools/p/workers/0", "held")
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/echo", "x") })
 	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 	require.NoError(t, syscall.Kill(here.Info().PID, syscall.SIGKILL))
@@ -269,7 +265,6 @@ func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
 
 func TestOnlyPeersMayForward(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, secret := tokensFile(t, dir, []string{"p"}, "call")
 	shared, wrong := dir+"/peer", dir+"/wrong"
@@ -338,8 +333,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			t.Cleanup(func() { listener.Close() })
 			a := openHere(t, nil, 1)
 			a.joins("http://" + listener.Addr().String())
-			held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
-			a.awaitHeld(a.file("held.began"))
+			held := a.heldCall("/v1/pools/p", "held")
 			waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "w") })
 			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
 			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
@@ -370,11 +364,9 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 
 func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	broken := make(chan struct{})
 	asked := make(chan pool.CheckoutRequest, 2)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/slots"):
 			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
@@ -390,11 +382,10 @@ func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 			close(broken)
 			panic(http.ErrAbortHandler)
 		}
-	})}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
+	}))
+	t.Cleanup(server.Close)
 	a := openHere(t, nil, 0)
-	a.joins("http://" + listener.Addr().String())
+	a.joins(server.URL)
 	got := a.do("POST", "/v1/pools/p/call/echo", "x")
 	got.requireProblem(t, http.StatusBadGateway, api.CodeWorkerCrashed)
 	require.True(t, got.problem.Started)
@@ -444,10 +435,8 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 // TestARefusedCallKeepsItsBody has a peer refuse a call, which this host then serves.
 func TestARefusedCallKeepsItsBody(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	asked := make(chan struct{}, 100)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/slots") {
 			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
 			return
@@ -458,13 +447,11 @@ func TestARefusedCallKeepsItsBody(t *testing.T) {
 		case asked <- struct{}{}:
 		default:
 		}
-	})}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
+	}))
+	t.Cleanup(server.Close)
 	a := openHere(t, nil, 1)
-	a.joins("http://" + listener.Addr().String())
-	held := background(func() answer { return a.do("POST", "/v1/pools/p/call/hold", quoted(a.file("held"))) })
-	a.awaitHeld(a.file("held.began"))
+	a.joins(server.URL)
+	held := a.heldCall("/v1/pools/p", "held")
 	body := strings.Repeat("x", 100_000)
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", body) })
 	for range 3 {

@@ -233,8 +233,7 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 		require.True(t, recent.Valid())
 		return recent
 	}
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	var waiting []<-chan answer
 	for n := range 2 {
 		waiting = append(waiting, background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", `"x"`) }))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,16 +58,11 @@ func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 // A program that releases sessions may keep a part of them to itself until it is drained.
 func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *testing.T) {
 	t.Parallel()
-	server, err := filepath.Abs("testdata/server.py")
-	require.NoError(t, err)
-	plain := withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", server}, spec.ProtocolNone, spec.HealthTCP
-	})
 	for name, c := range map[string]struct {
 		option
 		served map[int64]int
 	}{
-		"without sessions":  {plain, map[int64]int{1: 5, 2: 5}},
+		"without sessions":  {plain(t), map[int64]int{1: 5, 2: 5}},
 		"releases sessions": {option{}, map[int64]int{1: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +133,7 @@ func TestDrainReportsCutCalls(t *testing.T) {
 }
 
 func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
-	e := parallel(t, 1)
-	old := e.lease(0, "me")
+	e, old := openLeased(t)
 	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")
 	e.beside(0, 2)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1").status, "the workflow has not switched")

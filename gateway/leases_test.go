@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -55,8 +54,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 }
 
 func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
@@ -170,10 +168,8 @@ func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
 }
 
 func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	e, lease := openLeased(t)
+	held := e.heldCall("/v1/leases/"+lease.ID, "a")
 
 	short, cancel := context.WithTimeout(t.Context(), poll)
 	defer cancel()
@@ -190,10 +186,8 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 }
 
 func TestCheckinWaitsForCallsInFlight(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	e, lease := openLeased(t)
+	held := e.heldCall("/v1/leases/"+lease.ID, "a")
 	back := background(func() answer { return e.do("DELETE", "/v1/leases/"+lease.ID, nil) })
 	require.Eventually(t, func() bool {
 		return e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x", api.HeaderTimeout, "20").status == 409
@@ -206,8 +200,7 @@ func TestCheckinWaitsForCallsInFlight(t *testing.T) {
 }
 
 func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	a := e.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
 	a.requireProblem(t, 500, api.CodeWorkerError)
 	require.True(t, a.problem.WorkerError.Fatal)
@@ -218,8 +211,7 @@ func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
 func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
 	t.Parallel()
 	e := openHere(t, openThere(t), 2)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	first := e.taken(pool.CheckoutRequest{Holder: "me"}).Worker
 	require.Equal(t, "p/1", e.taken(pool.CheckoutRequest{Holder: "me"}).Worker, "one whose only slot is taken is not free")
 	e.release(e.file("a"))
@@ -232,8 +224,7 @@ func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
 // A client that was granted a lease without a gateway makes its first call while calls of the pool are in flight.
 func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
 	e := parallel(t, 1, inflight(3))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	lease := e.lease(0, "me")
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the lease is not in use yet")
 	first := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("b"))) })
@@ -338,8 +329,7 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 }
 
 func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	e.release(e.file("a"))
 	response := e.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(e.file("a")))
 	require.Equal(t, http.StatusAccepted, response.status, "%s", response.body)
@@ -352,8 +342,7 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 }
 
 func TestNotificationNeedsTheNewestLease(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
 	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
 	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").requireProblem(t, 409, api.CodeLeaseFenced)
@@ -365,12 +354,7 @@ func TestNotificationNeedsTheNewestLease(t *testing.T) {
 }
 
 func TestProtocolNoneTakesNoNotification(t *testing.T) {
-	t.Parallel()
-	script, err := filepath.Abs("testdata/server.py")
-	require.NoError(t, err)
-	e := open(t, 1, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-	}))
+	e := parallel(t, 1, plain(t))
 	lease := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").requireProblem(t, 400, api.CodeInvalid)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
@@ -428,8 +412,7 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 			})
 			require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 			e.control.setDown(true)
-			held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-			e.awaitHeld(e.file("a.began"))
+			held := e.heldCall("/v1/leases/"+lease.ID, "a")
 			// and not after an hour, as if it began when the gateway learned of it
 			await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
 			require.Greater(t, time.Since(seen), left*9/10, "the call is cut when the lease expires")
@@ -441,8 +424,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 	e := parallel(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
 	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).lease(t)
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	e.control.setDown(true)
 	await(t, held).requireProblem(t, 503, api.CodeUnavailable)
 	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)

@@ -88,6 +88,13 @@ func parallel(t *testing.T, workers int, options ...option) *env {
 	return open(t, workers, options...)
 }
 
+// openLeased is parallel with a worker on which "me" has a lease.
+func openLeased(t *testing.T) (*env, *api.Lease) {
+	t.Helper()
+	e := parallel(t, 1)
+	return e, e.lease(0, "me")
+}
+
 // open returns an env with so many ready workers.
 func open(t testing.TB, workers int, options ...option) *env {
 	t.Helper()
@@ -125,6 +132,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 	e.http = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		require.NoError(t, e.gateway.Close(ctx))
@@ -254,6 +262,15 @@ func (e *env) release(path string) {
 func (e *env) awaitHeld(path string) {
 	e.t.Helper()
 	require.Eventually(e.t, func() bool { _, err := os.Stat(path); return err == nil }, timeout, poll)
+}
+
+// heldCall begins a call of the method hold below a path, and waits until a worker has it. Until release(e.file(name))
+// the call does not end.
+func (e *env) heldCall(path, name string) <-chan answer {
+	e.t.Helper()
+	held := background(func() answer { return e.do("POST", path+"/call/hold", quoted(e.file(name))) })
+	e.awaitHeld(e.file(name + ".began"))
+	return held
 }
 
 // background calls run in a goroutine and delivers its result.

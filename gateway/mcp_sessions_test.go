@@ -23,7 +23,6 @@ func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e 
 	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
 	two = addToken(t, tokens, "two", []string{"*"}, "call")
 	tcp := withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" })
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return openModern(t, workers, mode, append([]option{withTokens(tokens), tcp}, options...)...), one, two
 }
 

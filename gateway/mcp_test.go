@@ -219,7 +219,6 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	log := events.New("here")
 	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log),
 		withSpec(func(sp *spec.Spec) { sp.MCP.Idle = spec.Duration(500 * time.Millisecond) }))
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
 	status, _ := e.tcp("POST", "/mcp/p", one, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...)
@@ -401,7 +400,6 @@ func TestPrincipalsOfMCPHaveTheirOwnProcesses(t *testing.T) {
 			server + `"`}
 	}))
 	require.NoError(t, os.Symlink(packages, filepath.Join(dir, "packages")))
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	post := func(name, session, body string) (text, id string) {
 		a := e.mcpAs(tokenOf[name], session, body, "X-Of", "of-"+name)
 		require.Less(t, a.status, 300, "%s", a.body)

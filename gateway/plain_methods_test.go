@@ -18,19 +18,18 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// openPlain returns an env with workers of protocol none.
-func openPlain(t *testing.T) *env {
+// plain makes the workers a program of protocol none.
+func plain(t *testing.T) option {
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
-	return open(t, 1, withSpec(func(sp *spec.Spec) {
+	return withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-		sp.Pool.MaxInflight = 4
-	}))
+	})
 }
 
 func TestProtocolNonePassesEveryMethod(t *testing.T) {
 	t.Parallel()
-	e := openPlain(t)
+	e := open(t, 1, plain(t), inflight(4))
 	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "HEAD"} {
 		a := e.do(method, "/v1/pools/p/call/echo/"+method+"?q=1", nil)
 		require.Equal(t, 200, a.status, "%s: %s", method, a.body)
@@ -44,7 +43,7 @@ func TestProtocolNonePassesEveryMethod(t *testing.T) {
 
 func TestDotSegmentsReachNoWorker(t *testing.T) {
 	t.Parallel()
-	e := openPlain(t)
+	e := open(t, 1, plain(t), inflight(4))
 	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret",
 		"%2e", "a/.."} {
 		for _, method := range []string{"GET", "POST"} {
@@ -72,7 +71,7 @@ func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 
 func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
 	t.Parallel()
-	e := openPlain(t)
+	e := open(t, 1, plain(t), inflight(4))
 	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	conn, in := e.upgrade("/v1/leases/" + alice.ID + "~" + alice.Token)
 	for _, text := range []string{"one\n", "two\n"} {
@@ -102,7 +101,7 @@ func requireConfined(t *testing.T, a answer) {
 
 func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
 	t.Parallel()
-	e := openPlain(t)
+	e := open(t, 1, plain(t), inflight(4))
 	lease := e.lease(0, "me")
 	for _, path := range []string{"/v1/pools/p/call/page", "/v1/pools/p/workers/0/call/page", "/v1/leases/" + lease.ID +
 		"/call/page"} {

@@ -111,7 +111,6 @@ func (m requestMaker) header(h http.Header) {
 
 func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, call := tokensFile(t, t.TempDir(), []string{"p"}, "call")
 	rights := map[string]access.Rights{"": 0, "tempool_unknown": 0, call: access.Call}
 	secrets := []string{"", "tempool_unknown", call}
@@ -258,7 +257,6 @@ func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
 // and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")
 	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")
 	fleet := &actedFleet{}

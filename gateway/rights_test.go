@@ -46,7 +46,6 @@ func withTokens(path string) option {
 
 func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, _ := tokensFile(t, dir, []string{"nothing-here"}, "call")
 	secrets := map[access.Rights]string{}
@@ -104,7 +103,6 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
 	e := open(t, 0, withTokens(tokens))
 	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
@@ -128,7 +126,6 @@ func addTokenTo(t *testing.T, path string) string {
 
 func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
 	secret, hash := access.NewSecret()
@@ -136,8 +133,7 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 		access.Token{Name: "low", SHA256: hash, Pools: []string{"*"}, Rights: []string{"call"}, MaxPriority: new(2)}))
 	high := addToken(t, tokens, "high", []string{"*"}, "call")
 	e := open(t, 1, withTokens(tokens))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	call := func(secret, priority, name string) <-chan int {
 		before := e.queued()
 		done := background(func() int {
@@ -162,7 +158,6 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 // A traceback names files of the host, so only clients who may read the worker's log get it.
 func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
 	tokens, caller := tokensFile(t, dir, []string{"*"}, "call")
 	reader := addToken(t, tokens, "reader", []string{"*"}, "call", "read")
@@ -239,7 +234,6 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 
 func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
 		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {

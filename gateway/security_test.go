@@ -271,8 +271,7 @@ func TestSlowRequestIsDisconnected(t *testing.T) {
 			require.NoError(t, err, "the gateway disconnects")
 		})
 	}
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	began := time.Now()
 	require.Eventually(t, func() bool { return time.Since(began) > 1200*time.Millisecond }, timeout, poll)
 	e.release(e.file("a"))

@@ -14,8 +14,7 @@ import (
 
 func TestSnapshotCountsCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
 	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
 	e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 429, api.CodeQueueFull)

@@ -25,6 +25,13 @@ func suspendRequest(generation int64, lease string, timeout time.Duration) api.S
 	}
 }
 
+// suspends sends the first order for p/0 in the background.
+func (e *env) suspends(lease string) <-chan api.SuspendResult {
+	return background(func() api.SuspendResult {
+		return e.gateway.Suspend(e.t.Context(), suspendRequest(1, lease, time.Hour))
+	})
+}
+
 // awaitSuspension waits until the first order for p/0 has arrived. A call that arrives before the order waits behind
 // the one in flight.
 func (e *env) awaitSuspension() {
@@ -33,13 +40,9 @@ func (e *env) awaitSuspension() {
 }
 
 func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	waits := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
-	})
+	e, lease := openLeased(t)
+	held := e.heldCall("/v1/leases/"+lease.ID, "a")
+	waits := e.suspends(lease.ID)
 	e.awaitSuspension()
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).requireProblem(t, 503, api.CodeSuspended)
 	result := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Millisecond))
@@ -52,8 +55,7 @@ func TestSuspendRefusesCallsUnderALeaseAndFencesItWhenTheTimeIsOver(t *testing.T
 }
 
 func TestALaterOrderWithdrawsASuspension(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	turns := 0
 	call := func() answer {
 		t.Helper()
@@ -65,13 +67,9 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 		return a
 	}
 	require.Equal(t, 200, call().status)
-	first := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
-	})
+	first := e.suspends(lease.ID)
 	require.Eventually(t, func() bool { return call().status == 503 }, timeout, poll)
-	second := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
-	})
+	second := e.suspends(lease.ID)
 	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
 	e.gateway.EndSuspension(t.Context(), resumption)
 	require.True(t, await(t, second).Withdrawn)
@@ -83,11 +81,8 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 
 func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing.T) {
 	e := parallel(t, 1, inflight(2))
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
-	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, "", time.Hour))
-	})
+	held := e.heldCall("/v1/pools/p", "a")
+	ended := e.suspends("")
 	e.awaitSuspension()
 	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
@@ -103,13 +98,9 @@ func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing
 }
 
 func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("d"))) })
-	e.awaitHeld(e.file("d.began"))
-	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
-	})
+	e, lease := openLeased(t)
+	held := e.heldCall("/v1/leases/"+lease.ID, "d")
+	ended := e.suspends(lease.ID)
 	e.awaitSuspension()
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
@@ -145,9 +136,7 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	waiting := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
 	ofThePool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 2 }, timeout, poll)
-	ended := background(func() api.SuspendResult {
-		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, time.Hour))
-	})
+	ended := e.suspends(lease.ID)
 	refused := await(t, waiting)
 	refused.requireProblem(t, 503, api.CodeSuspended)
 	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
@@ -224,8 +213,7 @@ func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 func (e *env) suspendedInItsHook(hook string) (*api.Lease, api.SuspendRequest) {
 	e.t.Helper()
 	lease := e.lease(0, "me")
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/leases/"+lease.ID, "a")
 	order := suspendRequest(1, lease.ID, 0)
 	order.HookTimeout = spec.Duration(timeout)
 	ctx, cancel := context.WithCancel(e.t.Context())
@@ -276,12 +264,10 @@ func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T
 }
 
 func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.lease(0, "me")
+	e, lease := openLeased(t)
 	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
 	require.Equal(t, "2", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
-	held := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/leases/"+lease.ID, "a")
 
 	usage, err := e.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
 	require.NoError(t, err)

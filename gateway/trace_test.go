@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -50,10 +49,10 @@ func traceInto(t *testing.T, options ...sdktrace.TracerProviderOption) (spans, o
 }
 
 // openTraced is parallel with the spans of the gateway.
-func openTraced(t *testing.T, workers int) (*env, spans) {
+func openTraced(t *testing.T, workers int, options ...option) (*env, spans) {
 	t.Helper()
 	s, tracing := traceInto(t)
-	return parallel(t, workers, tracing), s
+	return parallel(t, workers, append(options, tracing)...), s
 }
 
 // named returns the spans with this name, after waiting for the first.
@@ -121,8 +120,7 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 
 func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 	e, s := openTraced(t, 1)
-	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p", "a")
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil, "Traceparent", clientParent) })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.release(e.file("a"))
@@ -161,9 +159,7 @@ func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 }
 
 func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
-	t.Parallel()
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
+	e, s := openTraced(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
 	e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	s.Reset()
 	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 503, api.CodeQueueTimeout)
@@ -198,7 +194,7 @@ func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
 }
 
 // agentTracer is that of an agent whose environment asks for this share of the traces. Its collector drops them.
-func agentTracer(t *testing.T, share string) trace.Tracer {
+func agentTracer(t testing.TB, share string) trace.Tracer {
 	t.Helper()
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(collector.Close)
@@ -279,13 +275,7 @@ func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
 }
 
 func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
-	t.Parallel()
-	script, err := filepath.Abs("testdata/server.py")
-	require.NoError(t, err)
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-	}))
+	e, s := openTraced(t, 1, plain(t))
 	a := e.do("GET", "/v1/pools/p/call/traceparent", nil, "Traceparent", clientParent)
 	call := s.one("p HTTP GET")
 	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", string(a.body))
@@ -303,13 +293,7 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 }
 
 func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T) {
-	t.Parallel()
-	script, err := filepath.Abs("testdata/server.py")
-	require.NoError(t, err)
-	s, tracing := traceInto(t)
-	e := open(t, 1, tracing, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-	}))
+	e, s := openTraced(t, 1, plain(t))
 	response, err := e.http.Get("http://gateway/v1/pools/p/call/large")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())

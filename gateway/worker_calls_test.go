@@ -29,8 +29,7 @@ func TestACallReachesTheWorkerThatItNames(t *testing.T) {
 
 func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	e := parallel(t, 2)
-	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p/workers/0", "a")
 	waiting := make([]<-chan answer, 5)
 	for i := range waiting {
 		waiting[i] = background(func() answer {
@@ -55,8 +54,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 
 func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 	e := parallel(t, 1)
-	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
-	e.awaitHeld(e.file("a.began"))
+	held := e.heldCall("/v1/pools/p/workers/0", "a")
 	var waiting []<-chan answer
 	for i := range 6 {
 		path := to(0, "turn")

@@ -143,24 +143,6 @@ func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 	require.Empty(t, q.held)
 }
 
-func BenchmarkQueue(b *testing.B) {
-	q := newQueue()
-	push := func() {
-		w := newWaiter(&poolState{}, &Call{}, &Target{})
-		w.at, w.timeout = time.Now(), time.Minute
-		q.Push(w)
-	}
-	for range 100 {
-		push()
-	}
-	for b.Loop() {
-		push()
-		w := q.First(line{})
-		q.Remove(w)
-		w.recycle()
-	}
-}
-
 func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))

@@ -45,15 +45,6 @@ func TestCountingACallDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-func BenchmarkCountCall(b *testing.B) {
-	s, a, began := newPoolStats(), &workerStats{}, time.Now()
-	for b.Loop() {
-		a.add(false, 15*time.Microsecond)
-		s.countCall(15*time.Microsecond, "")
-		s.figures.count("tools/call", "", 0, 15*time.Microsecond, began)
-	}
-}
-
 func TestWorkerStatsExpire(t *testing.T) {
 	p, now := newPoolState(nil, "p"), time.Now()
 	p.workerStatsLocked("p/0", now).add(false, time.Second)
