@@ -137,16 +137,17 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	for {
 		select {
 		case <-ended:
-			m.hasEnded()
+			m.notify(m.host.exited(m.p))
 			return true
 		case <-released:
 			return false
 		case <-stopping:
 			stopping = nil
-			m.agentStops()
+			m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + m.host.ID + " is shutting down",
+				Sample: toSample(m.p.LatestSample())})
 		case <-exceeded:
 			exceeded = nil
-			m.limitExceeded()
+			m.host.Observer.Exceeded(m.observed.Process, m.p.Violation())
 		case <-m.changed:
 			m.observeNewRules()
 		case <-m.prober.due():
@@ -180,17 +181,6 @@ func (m *monitor) forgetFailures() {
 	r := m.observed
 	r.Failures = 0
 	m.observe(r)
-}
-
-func (m *monitor) limitExceeded() {
-	m.host.Observer.Exceeded(m.observed.Process, m.p.Violation())
-}
-
-func (m *monitor) hasEnded() { m.notify(m.host.exited(m.p)) }
-
-func (m *monitor) agentStops() {
-	m.notify(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + m.host.ID + " is shutting down",
-		Sample: toSample(m.p.LatestSample())})
 }
 
 // setHealth closes the process to calls of its pool when a probe has failed, which degrades its worker, and opens it

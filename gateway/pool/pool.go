@@ -155,7 +155,9 @@ func (p *poolState) markGoneLocked(u *upstream) {
 	u.closed[gone] = "its process has ended"
 	u.use = use{}
 	u.endSuspensionLocked(u.suspendGeneration)
-	u.continueAllCallsLocked()
+	for session := range p.held {
+		p.continueCallsLocked(session, u)
+	}
 	u.leases = u.leases.End("the process has ended")
 	p.changedLocked()
 	p.notify()

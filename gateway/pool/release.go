@@ -112,10 +112,3 @@ func (p *poolState) continueCallsLocked(session string, u *upstream) {
 	p.dispatchQueueLocked(time.Now())
 	p.askPeersLocked()
 }
-
-// continueAllCallsLocked is continueCallsLocked for all sessions.
-func (u *upstream) continueAllCallsLocked() {
-	for session := range u.pool.held {
-		u.pool.continueCallsLocked(session, u)
-	}
-}

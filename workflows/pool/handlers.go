@@ -67,7 +67,7 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 
 func (p *pool) stoppingRefusal() *api.Error {
 	if p.IsOverdue() {
-		return p.continuing()
+		return api.Errorf(api.CodeContinuing, "pool %s is about to continue as new", p.name()).After(continuingRetry)
 	}
 	if p.Stopping {
 		return api.Errorf(api.CodeDraining, "pool %s is stopping; start it again after it has stopped", p.name())
@@ -208,11 +208,6 @@ func (p *pool) leaving(host string) ([]int, *api.Error) {
 		}
 	}
 	return slots, nil
-}
-
-// continuing refuses an update of a pool whose run is overdue. Clients repeat it.
-func (p *pool) continuing() *api.Error {
-	return api.Errorf(api.CodeContinuing, "pool %s is about to continue as new", p.name()).After(continuingRetry)
 }
 
 const (
