@@ -87,7 +87,7 @@ govulncheck:
 
 # Finds code in workflows that is not deterministic on replay.
 workflowcheck:
-	$(GO) run $(WORKFLOWCHECK) -config scripts/workflowcheck.yaml -test=false ./workflows/...
+	$(GO) run $(WORKFLOWCHECK) -config scripts/workflowcheck.yaml -test=false ./workflows/... ./tempoolworkflow
 
 compose-check:
 	scripts/check-compose.sh docker-compose.temporal.yml

@@ -24,10 +24,13 @@ type Executor interface {
 		begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
-// Pool implements the activity Execute of one pool on one host.
+// Pool implements the activities Execute and Checkout of one pool on one host; without a Name, Execute under leases on
+// workers of the host.
 type Pool struct {
 	Name, Host string
 	Executor   Executor
+	// Lease leases a worker of this host, or fails with a coded error, soon.
+	Lease func(context.Context, api.CheckoutRequest) (*api.Lease, error)
 	// Temporal receives the heartbeats. Unlike those of activity.RecordHeartbeat, they report their failures, and a
 	// failure ends no call.
 	Temporal HeartbeatClient
@@ -45,6 +48,10 @@ const maxExecuteResponse = 2<<20 - 16<<10
 // can succeed.
 func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
 	request, err := api.ParseExecuteRequest(input.Payload().GetData())
+	if err == nil && (p.Name == "") != (request.Lease != "") {
+		err = api.Errorf(api.CodeInvalid,
+			"a call under a lease goes to the task queue of the lease's host, any other to that of its pool")
+	}
 	if err != nil {
 		return converter.RawValue{}, executeFailure(err, request)
 	}
@@ -162,7 +169,8 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 		}
 	}
 	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodeMethodNotFound ||
-		code == api.CodePayloadTooLarge
+		code == api.CodePayloadTooLarge || code == api.CodeKeyRequired ||
+		r.Lease != "" && !code.Retryable()
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})

@@ -115,6 +115,7 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 			true, time.Second},
 		"request too large":       {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
 		"an invalid request":      {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
+		"a pool with keys":        {api.Errorf(api.CodeKeyRequired, "whose?"), true, api.CodeKeyRequired, false, 0},
 		"an error without a code": {errors.New("unexpected"), false, api.CodeUnavailable, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +137,30 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestACallUnderALeaseGoesToItsHostAndEndsWithTheLease(t *testing.T) {
+	call := func(p fakeExecutor, pool, lease string) *temporal.ApplicationError {
+		activities := &Pool{Name: pool, Executor: p, Temporal: newFakeTemporal(accept),
+			Logger: slog.New(slog.DiscardHandler), Placed: func() func() { return func() {} }}
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		env.RegisterActivityWithOptions(activities.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
+		_, err := env.ExecuteActivity(api.ActivityExecute, api.ExecuteRequest{Method: "m", Lease: lease})
+		var failure *temporal.ApplicationError
+		require.ErrorAs(t, err, &failure)
+		return failure
+	}
+	for pool, lease := range map[string]string{"p": "p/0/1/1", "": ""} {
+		failure := call(nil, pool, lease)
+		require.Equal(t, string(api.CodeInvalid), failure.Type())
+		require.True(t, failure.NonRetryable())
+	}
+	failure := call(func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+		return nil, api.Errorf(api.CodeLeaseFenced, "ended")
+	}, "", "p/0/1/1")
+	require.Equal(t, string(api.CodeLeaseFenced), failure.Type())
+	require.True(t, failure.NonRetryable(), "another attempt would be refused, too")
 }
 
 func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {

@@ -114,8 +114,9 @@ const (
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster, WorkerLeases,
-// ReserveWorker and Scale as local activities, all others on the queue of the host that has the process.
+// Activities. Start and AwaitCapacity run on a placement queue, Execute and Checkout on the pool's queue, PoolRoster,
+// WorkerLeases, ReserveWorker and Scale as local activities, all others on the queue of the host that has the process,
+// as do Execute under a lease, HoldLease and Checkin.
 const (
 	ActivityAwaitCapacity = "AwaitCapacity"
 	ActivityStart         = "Start"
@@ -128,6 +129,10 @@ const (
 	ActivitySuspend       = "Suspend"
 	ActivityResume        = "Resume"
 	ActivityExecute       = "Execute"
+	// Activities of users' workflows, which lease a worker, keep the lease, and return it.
+	ActivityCheckout  = "Checkout"
+	ActivityHoldLease = "HoldLease"
+	ActivityCheckin   = "Checkin"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
 	ActivityReserveWorker       = "ReserveWorker"

@@ -18,6 +18,8 @@ type ExecuteRequest struct {
 	Params json.RawMessage `json:"params,omitempty"`
 	// Session is the call's session: the gateway prefers the worker that served it last, if that one is free.
 	Session string `json:"session,omitempty"`
+	// Lease is the ID of a lease that the workflow holds. The activity then runs on the HostQueue of the lease's host.
+	Lease string `json:"lease,omitempty"`
 	// TimeoutMS bounds the call in milliseconds, its wait for a worker included. 0 means the activity's own timeout.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Idempotent says that a repeated call is harmless. The activity's retry policy then also applies to failures after
@@ -41,7 +43,8 @@ func (r ExecuteRequest) Validate() error {
 func ParseExecuteRequest(text []byte) (r ExecuteRequest, err error) {
 	if err := strictly(text, &r); err != nil {
 		return r, Errorf(
-			CodeInvalid, `the input of Execute is not {"method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
+			CodeInvalid,
+			`the input of Execute is not {"method", "params", "session", "lease", "timeout_ms", "idempotent"}: %w`, err)
 	}
 	return r, r.Validate()
 }

@@ -33,14 +33,20 @@ func Execute[Out any](ctx workflow.Context, pool, method string, params any) (ou
 // ExecuteRequest is Execute with a session, a timeout within the agent, or the right to repeat a call that may have
 // started.
 func ExecuteRequest[Out any](ctx workflow.Context, pool string, request api.ExecuteRequest,
+	params any) (Out, error) {
+	o := workflow.GetActivityOptions(ctx)
+	o.TaskQueue = api.PoolQueue(pool)
+	return execute[Out](ctx, o, request, params)
+}
+
+// execute runs the activity Execute, with defaults for the options that are not set.
+func execute[Out any](ctx workflow.Context, o workflow.ActivityOptions, request api.ExecuteRequest,
 	params any) (out Out, err error) {
 	if params != nil {
 		if request.Params, err = json.Marshal(params); err != nil {
 			return out, err
 		}
 	}
-	o := workflow.GetActivityOptions(ctx)
-	o.TaskQueue = api.PoolQueue(pool)
 	o.StartToCloseTimeout = cmp.Or(o.StartToCloseTimeout, DefaultTimeout)
 	o.HeartbeatTimeout = cmp.Or(o.HeartbeatTimeout, DefaultHeartbeat)
 	o.WaitForCancellation = true

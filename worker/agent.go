@@ -414,6 +414,7 @@ func (a *Agent) startActivityWorkers() error {
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	})
+	register(own, a.leaseActivities())
 	for _, queue := range startQueues(a.config.Labels, a.functions) {
 		place, err := a.newActivityWorker(queue, a.slots, placementPollers, workerStopTimeout)
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
+	gatewaypool "github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -24,6 +26,9 @@ const (
 	// leaves the code running beside its next attempt. The SDK's second is too short on a host whose cores are busy with
 	// workers; Temporal itself gives a task ten seconds.
 	deadlockTimeout = 8 * time.Second
+	// checkoutPatience is how long a workflow's checkout waits for a worker that another call has taken meanwhile. Then it
+	// waits in Temporal again, for any host.
+	checkoutPatience = time.Second
 )
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
@@ -89,12 +94,39 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 		return nil, err
 	}
 	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal,
-		Placed: slots.begin, Logger: a.log}
-	poller.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
+		Placed: slots.begin, Logger: a.log,
+		Lease: func(ctx context.Context, r api.CheckoutRequest) (*api.Lease, error) {
+			return a.gateway.Checkout(ctx, pool, gatewaypool.CheckoutRequest{Holder: r.Holder, RequestID: r.RequestID,
+				WaitMS: checkoutPatience.Milliseconds()})
+		}}
+	register(poller, map[string]any{api.ActivityExecute: calls.Execute, api.ActivityCheckout: calls.Checkout})
 	if err := poller.Start(); err != nil {
 		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)
 	}
 	return poller.Stop, nil
+}
+
+// leaseActivities are those about workflows' leases on workers of this host.
+func (a *Agent) leaseActivities() map[string]any {
+	calls := &activities.Pool{Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal, Logger: a.log,
+		Placed: func() (ended func()) { return func() {} }}
+	leases := &activities.Leases{
+		Clients: a.temporal,
+		Renew: func(ctx context.Context, id string) error {
+			_, err := a.gateway.Renew(ctx, id, lease.Operator, 0)
+			return err
+		},
+		Return: func(ctx context.Context, r api.CheckinRequest) error {
+			_, err := a.gateway.Checkin(ctx, r.LeaseID, lease.Operator, r.Outcome, r.Error)
+			return err
+		},
+		InUse: func(l api.Lease) bool {
+			inUse := a.gateway.Lease(l.Worker, l.Incarnation)
+			return inUse != nil && inUse.ID == l.ID
+		},
+	}
+	return map[string]any{api.ActivityExecute: calls.Execute, api.ActivityHoldLease: leases.HoldLease,
+		api.ActivityCheckin: leases.Checkin}
 }
 
 // startWorkflowWorker serves workflows.

@@ -380,12 +380,17 @@ func (c *Call) finish(err error) {
 	}
 }
 
-// Execute is CallPool for an activity. queued is called, under a lock, as soon as the call is queued or has started.
-// started is called before the request is sent; its error is the call's and keeps the request from being sent.
+// Execute is CallPool, or Call if the request names a lease, for an activity. queued is called, under a lock, as soon
+// as the call is queued or has started. started is called before the request is sent; its error is the call's and keeps
+// the request from being sent.
 func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequest, queued func(),
 	started func(worker string, incarnation int64) error) ([]byte, error) {
-	response, err := d.CallPool(ctx, pool,
-		Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started})
+	request := Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started}
+	target := AnyWorker(pool, r.Session, DefaultPriority)
+	if r.Lease != "" {
+		target = UnderLease(r.Lease, lease.Operator)
+	}
+	response, err := response(d.Do(ctx, target, request, exchange))
 	if err != nil {
 		return nil, err
 	}
