@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -175,11 +176,11 @@ func callRequest(r *http.Request, verb string,
 // is incomplete.
 func relay(w http.ResponseWriter, share *memoryShare, call *pool.Call, request pool.Request) error {
 	var stream *http.ResponseController
-	request.OnChunk = func(chunk []byte) error {
+	request.OnChunk = func(chunk []byte, contentType string) error {
 		if stream == nil {
 			stream = http.NewResponseController(w)
 			setWorkerHeaders(w.Header(), call)
-			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Header().Set("Content-Type", cmp.Or(contentType, "application/octet-stream"))
 			w.WriteHeader(http.StatusOK)
 		}
 		return writeChunk(stream, w, chunk)

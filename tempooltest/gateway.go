@@ -265,6 +265,7 @@ func (g *Gateway) answer(w http.ResponseWriter, p *pool, on *worker, call Call) 
 	for value, err := range stream {
 		if err == nil {
 			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
 			err = errors.Join(json.NewEncoder(w).Encode(value), http.NewResponseController(w).Flush())
 		}
 		switch {

@@ -33,9 +33,10 @@ type Request struct {
 	// not to sample; if it is zero the Dispatcher decides, by the span of the context.
 	Trace wire.Trace
 	Body  []byte
-	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels
-	// the call. nil puts the chunks in front of the answer's body, and a worker of plain HTTP streams nothing.
-	OnChunk func([]byte) error
+	// OnChunk gets the chunks of a streamed answer in order, the first one with the content type of the stream if the
+	// worker says it. It may block, which slows the worker down; its error cancels the call. nil puts the chunks in front
+	// of the answer's body, and a worker of plain HTTP streams nothing.
+	OnChunk func(chunk []byte, contentType string) error
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
 	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span and its figures,

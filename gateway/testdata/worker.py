@@ -187,6 +187,12 @@ def stream(body):
         yield b"piece %d\n" % i
 
 
+@tempool.method
+def stream_json(n):
+    for i in range(n):
+        yield {"piece": i}
+
+
 @tempool.method(raw=True)
 def stream_large(body):
     """Streams chunks of 64 KiB."""

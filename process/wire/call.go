@@ -43,6 +43,7 @@ type Exchange struct {
 type Event struct {
 	data    []byte            // a chunk, or the payload of the response
 	headers map[string]string // of the response
+	kind    string            // content type of the stream, with its first chunk; "" for none
 	err     error
 	isChunk bool // data may be empty
 	final   bool
@@ -135,11 +136,12 @@ func (x *Exchange) Events() <-chan Event { return x.events }
 // Do waits for the response, like Conn.Call. Unless Begin has sent the request, Do sends it on c. first is the event
 // from Events, or the zero Event.
 //
-// If onChunk is not nil, Do passes the chunks to it, in order, as they arrive. onChunk owns the chunk and may block.
+// If onChunk is not nil, Do passes the chunks to it, in order, as they arrive, the first one with the content type of
+// the stream if the worker says it. onChunk owns the chunk and may block.
 // With MaxInflight 1 that slows the worker down; otherwise up to streamBuffer bytes are buffered, so that other calls
 // of the Conn continue, and a stream with more fails with ErrSlowReader. An error of onChunk cancels the call and is
 // returned in a CallError.
-func (x *Exchange) Do(c *Conn, first Event, onChunk func([]byte) error) (Response, error) {
+func (x *Exchange) Do(c *Conn, first Event, onChunk func(chunk []byte, contentType string) error) (Response, error) {
 	x.mu.Lock()
 	begun := x.conn != nil
 	x.mu.Unlock()
@@ -226,7 +228,7 @@ func (x *Exchange) send() error {
 func (x *Exchange) mayHaveLeft() bool { return x.offset >= 0 && x.conn.out.mayHaveLeft(x.offset) }
 
 // handle handles one event. The last result reports whether the call is over.
-func (x *Exchange) handle(e Event, onChunk func([]byte) error) (Response, error, bool) {
+func (x *Exchange) handle(e Event, onChunk func(chunk []byte, contentType string) error) (Response, error, bool) {
 	most := x.conn.o.MaxMessage
 	if e.final {
 		if e.err == nil && x.joined != nil {
@@ -241,7 +243,7 @@ func (x *Exchange) handle(e Event, onChunk func([]byte) error) (Response, error,
 	}
 	var err error
 	if e.isChunk && onChunk != nil {
-		err = onChunk(e.data)
+		err = onChunk(e.data, e.kind)
 	} else if x.joined = append(x.joined, e.data...); int64(len(x.joined)) > most {
 		err = ErrTooLarge
 	}
@@ -255,7 +257,7 @@ func (x *Exchange) handle(e Event, onChunk func([]byte) error) (Response, error,
 }
 
 // abandon stops waiting, since ctx has ended. It returns the response if that has just arrived.
-func (x *Exchange) abandon(onChunk func([]byte) error) (Response, error) {
+func (x *Exchange) abandon(onChunk func(chunk []byte, contentType string) error) (Response, error) {
 	x.mu.Lock() // waits for Begin, which may still be sending
 	answered := x.conn.abandon(x)
 	started := x.mayHaveLeft()
@@ -268,7 +270,7 @@ func (x *Exchange) abandon(onChunk func([]byte) error) (Response, error) {
 }
 
 // drain handles the remaining events, since the response may be among them; otherwise the call fails with cause.
-func (x *Exchange) drain(cause error, onChunk func([]byte) error) (Response, error) {
+func (x *Exchange) drain(cause error, onChunk func(chunk []byte, contentType string) error) (Response, error) {
 	for {
 		select {
 		case e := <-x.events:

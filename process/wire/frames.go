@@ -189,6 +189,9 @@ func (d *frames) readFrames(c *Conn, r frameReader) error {
 	}
 }
 
+// maxContentType bounds the content type of a stream, which waits with its chunk outside of any budget.
+const maxContentType = 256
+
 func (d *frames) receive(c *Conn, h head, rest []byte) error {
 	var headers map[string]string
 	if h.headers > 0 {
@@ -216,7 +219,11 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 	case FrameResponse:
 		known = c.complete(h.id, Response{Headers: headers, Payload: payload}, nil)
 	case FrameChunk:
-		known = c.deliverChunk(h.id, payload)
+		kind := headers["content-type"]
+		if len(kind) > maxContentType {
+			kind = ""
+		}
+		known = c.deliverChunk(h.id, Event{data: payload, isChunk: true, kind: kind})
 	case FrameError:
 		failure, err := parseFailure(payload)
 		if err != nil {

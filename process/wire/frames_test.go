@@ -128,17 +128,29 @@ func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {
-		resp, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte) error {
-			got = append(got, string(chunk))
-			return nil
-		})
+		resp, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
+			func(chunk []byte, contentType string) error {
+				got = append(got, string(chunk))
+				if contentType != "" {
+					got[len(got)-1] += " of " + contentType
+				}
+				return nil
+			})
 		done <- outcome{resp, err}
 	}()
 	id := p.read().ID
 	var want []string
 	for i := range 10 * eventQueue {
 		want = append(want, fmt.Sprint(i))
-		p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])})
+		chunk := Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])}
+		switch i {
+		case 0:
+			chunk.Headers = map[string]string{"content-type": "text/csv", "other": "x"}
+			want[i] += " of text/csv"
+		case 1: // it would wait outside of the stream's buffer
+			chunk.Headers = map[string]string{"content-type": strings.Repeat("x", maxContentType+1)}
+		}
+		p.write(chunk)
 	}
 	p.write(Frame{Type: FrameResponse, ID: id, Payload: []byte("end")})
 	end := await(t, done)
@@ -169,7 +181,8 @@ func TestAnErrorOfOnChunkCancelsTheStream(t *testing.T) {
 	full := errors.New("disk full")
 	done := make(chan error, 1)
 	go func() {
-		_, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{}, func([]byte) error { return full })
+		_, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
+			func([]byte, string) error { return full })
 		done <- err
 	}()
 	id := p.read().ID

@@ -95,7 +95,7 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 }
 
 // deliverChunk passes a chunk to its call; false if no call with this id is in flight.
-func (c *Conn) deliverChunk(id uint32, data []byte) bool {
+func (c *Conn) deliverChunk(id uint32, chunk Event) bool {
 	c.mu.Lock()
 	call := c.lookupLocked(id)
 	if call == nil {
@@ -106,12 +106,12 @@ func (c *Conn) deliverChunk(id uint32, data []byte) bool {
 	if x == nil || c.o.MaxInflight == 1 {
 		c.mu.Unlock()
 		if x != nil {
-			c.deliver(x, Event{data: data, isChunk: true})
+			c.deliver(x, chunk)
 		}
 		return true
 	}
 	var cancel []byte
-	if c.overflowLocked(x, Event{data: data, isChunk: true}) {
+	if c.overflowLocked(x, chunk) {
 		cancel = c.cancelLocked(call)
 	}
 	c.mu.Unlock()

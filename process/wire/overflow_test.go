@@ -15,7 +15,7 @@ func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan ou
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {
-		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte) error {
+		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte, _ string) error {
 			<-tokens
 			got = append(got, string(chunk))
 			return nil

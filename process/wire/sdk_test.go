@@ -189,13 +189,15 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 			require.True(t, bytes.Equal(body, resp.Payload), size)
 		}
 
-		var chunks []string
-		_, err = Prepare(ctx, Request{Method: "count", Payload: []byte("[3]")}, nil).Do(c, Event{}, func(chunk []byte) error {
-			chunks = append(chunks, string(chunk))
-			return nil
-		})
+		var chunks, kinds []string
+		_, err = Prepare(ctx, Request{Method: "count", Payload: []byte("[3]")}, nil).Do(c, Event{},
+			func(chunk []byte, contentType string) error {
+				chunks, kinds = append(chunks, string(chunk)), append(kinds, contentType)
+				return nil
+			})
 		require.NoError(t, err)
 		require.Equal(t, []string{"0\n", "1\n", "2\n"}, chunks)
+		require.Equal(t, []string{"application/x-ndjson", "", ""}, kinds)
 		resp, err = c.Call(ctx, Request{Method: "count", Payload: []byte("[3]")})
 		require.NoError(t, err)
 		require.Equal(t, "0\n1\n2\n", string(resp.Payload))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tempool/tempool/process/wire"
 )
@@ -19,6 +20,9 @@ type Call struct {
 	// Worker is the name of the worker that serves the call, such as go/0, and Incarnation counts its lives, from 1.
 	Worker      string
 	Incarnation int64
+
+	sendsLines bool        // its stream is lines of JSON
+	streams    atomic.Bool // the first piece is sent
 
 	host func(ctx context.Context, method string, params, result any) error
 

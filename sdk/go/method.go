@@ -45,6 +45,7 @@ func AddStream[P, V any](w *Worker, name string, fn func(ctx context.Context, pa
 		if err != nil {
 			return nil, err
 		}
+		FromContext(ctx).sendsLines = true
 		return nil, fn(ctx, params, func(value V) error {
 			line, err := json.Marshal(value)
 			if err != nil {

@@ -68,7 +68,11 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 		if int64(len(piece)) > limit {
 			return tooLarge("a piece of the stream", len(piece))
 		}
-		return c.send(wire.Frame{Type: wire.FrameChunk, ID: f.ID, Payload: piece})
+		chunk := wire.Frame{Type: wire.FrameChunk, ID: f.ID, Payload: piece}
+		if !call.streams.Swap(true) && call.sendsLines {
+			chunk.Headers = map[string]string{"content-type": "application/x-ndjson"}
+		}
+		return c.send(chunk)
 	})
 	if err == nil && int64(len(payload)) > limit {
 		err = tooLarge("the result", len(payload))

@@ -140,12 +140,13 @@ func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
 	require.ErrorIs(t, <-ended, errCancelled)
 
 	pieces := 0
-	_, err = wire.Prepare(t.Context(), wire.Request{Method: "endless"}, nil).Do(host, wire.Event{}, func([]byte) error {
-		if pieces++; pieces == 3 {
-			return errors.New("enough")
-		}
-		return nil
-	})
+	_, err = wire.Prepare(t.Context(), wire.Request{Method: "endless"}, nil).Do(host, wire.Event{},
+		func([]byte, string) error {
+			if pieces++; pieces == 3 {
+				return errors.New("enough")
+			}
+			return nil
+		})
 	require.ErrorContains(t, err, "enough")
 	require.ErrorIs(t, <-ended, errCancelled)
 	require.NoError(t, host.Err(), "the connection serves on")

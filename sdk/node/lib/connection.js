@@ -163,7 +163,7 @@ export class Connection {
     const call = new Context(frame, (name, params) => this.#hostCall(id, name, params))
     this.#calls.set(id, call)
     this.#active++
-    const response = await inSpan(frame, () => respond(method, call, frame.payload, this.maxMessage, (chunk) => this.send(frames.CHUNK, { id, payload: chunk })))
+    const response = await inSpan(frame, () => respond(method, call, frame.payload, this.maxMessage, (chunk, headers) => this.send(frames.CHUNK, { id, headers, payload: chunk })))
     this.#calls.delete(id)
     this.#active--
     this.send(response.type, { id, headers: response.headers, payload: response.payload })

@@ -14,7 +14,7 @@ export function errorPayload(code, message) {
 /** Answers a request that this worker has not begun, and that the host may send to another one. */
 export const notBegun = JSON.stringify({ code: 'not_begun', message: 'the worker ends, and has not begun the call', not_begun: true })
 
-/** Runs a handler and resolves to its response: {type, headers, payload, error}. It never rejects. sendChunk sends a piece of a stream. */
+/** Runs a handler and resolves to its response: {type, headers, payload, error}. It never rejects. sendChunk sends a piece of a stream, with headers or without. */
 export async function respond(method, call, body, maxMessage, sendChunk) {
   try {
     let payload = await runIn(call, () => method.call(body))
@@ -39,13 +39,15 @@ function isStream(value) {
 }
 
 async function stream(method, call, chunks, maxMessage, sendChunk) {
+  let headers = method.chunkHeaders // of the first one
   try {
     for (;;) {
       const { value, done } = await runIn(call, () => chunks.next())
       if (done) return value === undefined ? empty : method.encode(value)
       const chunk = method.encodeChunk(value)
       checkSize(chunk, maxMessage, 'a chunk')
-      await sendChunk(chunk)
+      await sendChunk(chunk, headers)
+      headers = undefined
       // Let a cancel be read, also during a generator that never waits.
       await new Promise(setImmediate)
       if (call.cancelled) throw new Cancelled()

@@ -4,7 +4,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { Connection } from './connection.js'
 import { ProtocolError, TempoolError } from './errors.js'
-import { MAX_METHOD, NOTIFY } from './frames.js'
+import { encodeHeaders, MAX_METHOD, NOTIFY } from './frames.js'
 import { logThrown } from './responses.js'
 
 const howToStart = (program) => `\
@@ -169,6 +169,8 @@ export class Worker {
 /** The worker of the package's functions. */
 export const defaultWorker = new Worker()
 
+const jsonLines = encodeHeaders({ 'content-type': 'application/x-ndjson' })
+
 function jsonMethod(name, fn) {
   return {
     call(body) {
@@ -184,6 +186,7 @@ function jsonMethod(name, fn) {
     },
     encode: toJSON,
     encodeChunk: (value) => toJSON(value) + '\n',
+    chunkHeaders: jsonLines,
   }
 }
 

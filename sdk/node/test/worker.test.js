@@ -77,11 +77,15 @@ test('generators stream', async (t) => {
     method('large', { raw: true }, function* () { for (let i = 0; i < 40; i++) yield Buffer.alloc(100000, i) })
     run()`)
   let id = host.request('count', '[2]')
-  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), '{"i":0}\n')
-  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), '{"i":1}\n')
+  for (const [i, headers] of [{ 'content-type': 'application/x-ndjson' }, {}].entries()) {
+    const chunk = await host.expect(frames.CHUNK, id)
+    assert.equal(chunk.payload.toString(), `{"i":${i}}\n`)
+    assert.deepEqual(chunk.headers, headers)
+  }
   assert.equal((await host.expect(frames.RESPONSE, id)).payload.toString(), '"done"')
   id = host.request('raw')
-  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), 'a')
+  const raw = await host.expect(frames.CHUNK, id)
+  assert.deepEqual([raw.payload.toString(), raw.headers], ['a', {}])
   assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), 'b')
   assert.equal((await host.expect(frames.RESPONSE, id)).payload.length, 0)
   id = host.request('breaks')

@@ -84,9 +84,11 @@ async def serve_async(connection: Any, method: Method, id: int, body: bytes) -> 
 
 async def _stream_async(connection: Any, method: Method, id: int, body: bytes) -> bytes:
     chunks = method.call(body)
+    headers = method.chunk_headers  # of the first one
     try:
         async for value in chunks:
-            responses.send_chunk(connection, id, method.to_chunk(value))
+            responses.send_chunk(connection, id, method.to_chunk(value), headers)
+            headers = b""
             await asyncio.sleep(0)  # lets other calls run and a cancel arrive, also during a generator that never waits
     finally:
         await chunks.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from .errors import Error
-from .frames import MAX_METHOD
+from .frames import MAX_METHOD, encode_headers
 
 TYPE_CHECKING = False  # the import of typing would slow the start of every worker
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 _FUNCTION = type(lambda: None)
 
 _decode = json.JSONDecoder().decode
+_JSON_LINES = encode_headers({"content-type": "application/x-ndjson"})
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -53,6 +54,7 @@ class Method:
         self.fn = fn
         self.to_payload = to_bytes if raw else to_json
         self.to_chunk = to_bytes if raw else json_chunk
+        self.chunk_headers = b"" if raw else _JSON_LINES
         self.is_async = is_async(fn)
         self.streams = _is(fn, _GENERATOR | _ASYNC_GENERATOR, "isgeneratorfunction", "isasyncgenfunction")
         call: Any = fn if raw else self._call_whole if whole else self._call_spread

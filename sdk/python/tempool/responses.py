@@ -155,21 +155,23 @@ def _headers_or_none(context: Optional[Context]) -> bytes:
 
 def _stream(connection: Any, method: Method, id: int, body: bytes) -> bytes:
     chunks = method.call(body)
+    headers = method.chunk_headers  # of the first one
     try:
         while True:
             try:
                 chunk = method.to_chunk(next(chunks))
             except StopIteration as end:
                 return b"" if end.value is None else method.to_payload(end.value)
-            send_chunk(connection, id, chunk)
+            send_chunk(connection, id, chunk, headers)
+            headers = b""
     finally:
         chunks.close()
 
 
-def send_chunk(connection: Any, id: int, chunk: bytes) -> None:
+def send_chunk(connection: Any, id: int, chunk: bytes, headers: bytes) -> None:
     """Sends a piece of a stream; raises Cancelled if the call is cancelled."""
     if len(chunk) > connection.max_message:
         raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")
-    connection.send(frames.CHUNK, id, chunk)
+    connection.send(frames.CHUNK, id, chunk, headers)
     if connection.is_cancelled(id):
         raise Cancelled()

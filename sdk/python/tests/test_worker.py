@@ -155,18 +155,19 @@ class Calls(unittest.TestCase):
                    "@tempool.method\nasync def later(x): return x + 1\n"
                    "@tempool.method\nasync def each(n):\n for i in range(n): yield i\n") as host:
             id = host.request("count", b"[2]")
-            self.assertEqual(host.expect(frames.CHUNK, id)[5], b'{"i":0}\n')
-            self.assertEqual(host.expect(frames.CHUNK, id)[5], b'{"i":1}\n')
+            self.assertEqual(host.expect(frames.CHUNK, id)[4:], ({"content-type": "application/x-ndjson"}, b'{"i":0}\n'))
+            self.assertEqual(host.expect(frames.CHUNK, id)[4:], ({}, b'{"i":1}\n'))
             self.assertEqual(host.expect(frames.RESPONSE, id)[5], b'"done"')
             id = host.request("raw")
-            self.assertEqual([host.expect(frames.CHUNK, id)[5] for _ in range(2)], [b"a", b"b"])
+            self.assertEqual([host.expect(frames.CHUNK, id)[4:] for _ in range(2)], [({}, b"a"), ({}, b"b")])
             self.assertEqual(host.expect(frames.RESPONSE, id)[5], b"")
             id = host.request("breaks")
             host.expect(frames.CHUNK, id)
             self.assertEqual(json.loads(host.expect(frames.ERROR, id)[5])["message"], "mid")
             self.assertEqual(host.call("later", 1), 2)
             id = host.request("each", b"[2]")
-            self.assertEqual([host.expect(frames.CHUNK, id)[5] for _ in range(2)], [b"0\n", b"1\n"])
+            self.assertEqual([host.expect(frames.CHUNK, id)[4:] for _ in range(2)],
+                             [({"content-type": "application/x-ndjson"}, b"0\n"), ({}, b"1\n")])
             host.expect(frames.RESPONSE, id)
 
     @each_mode

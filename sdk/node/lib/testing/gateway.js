@@ -175,6 +175,7 @@ export class FakeGateway {
       const value = typeof next === 'function' ? await next(call.params, call) : next
       if (value instanceof Error) throw value
       if (value === null || typeof value !== 'object' || typeof value.next !== 'function') return answer(response, value)
+      response.setHeader('Content-Type', 'application/x-ndjson')
       for await (const one of value) await write(response, `${JSON.stringify(one)}\n`)
       return response.end()
     } catch (error) {
