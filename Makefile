@@ -59,7 +59,8 @@ bin:
 release-snapshot:
 	scripts/packages.sh
 
-# Tries the packages of linux/amd64, as root on Debian: the archive, rpm and deb in a root file system of their own, the unit, and three hosts.
+# Tries the packages of linux/amd64, as root on Debian: the archive, rpm and deb in a root file system of their own, the unit, and three hosts. With
+# SCREENSHOT=FILE it keeps a picture of these hosts' dashboard.
 packages-check: temporal-server
 	TARGETS=linux/amd64 scripts/packages.sh
 	scripts/check-packages.sh

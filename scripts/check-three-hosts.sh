@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the commands of docs/operations/three-hosts.md with the packages that scripts/packages.sh has made in dist/, as root, on
-# three hosts: network namespaces with a Debian and a systemd each, beside a fourth with a Temporal server.
+# three hosts: network namespaces with a Debian and a systemd each, beside a fourth with a Temporal server. With SCREENSHOT=FILE it keeps a
+# picture of the dashboard there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 page=docs/operations/three-hosts.md
@@ -150,6 +151,17 @@ quiet() {
   local out
   out=$(on web-1 promtool query instant http://localhost:9090 'ALERTS{alertstate="firing", alertname="TempoolAgentDown"}') && [ -z "$out" ]
 }
+# picture keeps a screenshot of the dashboard in the file SCREENSHOT, if that is set. A Chromium on web-1 signs in with a token, and accepts the
+# certificate of web-1 only.
+picture() {
+  [ -n "${SCREENSHOT-}" ] || return 0
+  local key link
+  key=$(on web-1 openssl x509 -in /etc/tempool/gateway.pem -noout -pubkey | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64)
+  link=$(on web-1 tempool ui --print --gateway https://web-1:7460 --token-file secrets/app.token)
+  ip netns exec "$id-web-1" chromium --headless --no-sandbox --disable-gpu --user-data-dir="$work/chromium" --window-size=1400,900 \
+    --host-resolver-rules="MAP web-1 10.99.0.1" --ignore-certificate-errors-spki-list="$key" --timeout=5000 \
+    --screenshot="$(realpath "$SCREENSHOT")" "$link" >"$work/chromium.log" 2>&1
+}
 upgraded() { await on "$2" systemctl is-active tempool; }
 
 section Install
@@ -157,6 +169,7 @@ section "Certificates and secrets"
 section Start three_answers
 before=$(processes)
 [ "$(jq length <<<"$before")" = 6 ] || fail "not six processes: $before"
+picture
 section Monitor alert
 section Upgrade upgraded
 await eval '[ "$(processes)" = "$before" ]'
