@@ -147,7 +147,7 @@ func beginCall(t *testing.T, p *Process, method string) callOf {
 	c, begun := callOf{cancel, make(chan error, 1)}, make(chan struct{}, 1)
 	go func() {
 		_, err := wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(), wire.Event{},
-			func([]byte) error { begun <- struct{}{}; return nil })
+			func([]byte, string) error { begun <- struct{}{}; return nil })
 		c.ended <- err
 	}()
 	select {

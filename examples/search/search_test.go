@@ -74,7 +74,7 @@ func TestTheExampleSearches(t *testing.T) {
 
 	pieces := 0
 	_, err = wire.Prepare(t.Context(), setup.Request(t, "lines", query{Word: "a"}), nil).Do(p.Conn(), wire.Event{},
-		func([]byte) error { pieces++; return nil })
+		func([]byte, string) error { pieces++; return nil })
 	require.NoError(t, err)
 	require.Equal(t, 5, pieces)
 
