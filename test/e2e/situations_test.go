@@ -374,7 +374,7 @@ var situations = map[string]situation{
 	"slow": {set: both(handshake, never), status: policy.StatusDown, state: lifecycle.Starting},
 	"in-backoff": {program: "exit 3", set: both(handshake, longBackoff),
 		status: policy.StatusDown, state: lifecycle.Pending, cause: "failure 2 of 10"},
-	"finished": {program: "sleep 0.3", set: restarts(spec.RestartOnFailure),
+	"finished": {program: "sleep 3", set: restarts(spec.RestartOnFailure),
 		status: policy.StatusDown, state: lifecycle.Finished, cause: "recovery.restart"},
 	"never-restarted": {program: "sleep 0.3; exit 5", set: restarts(spec.RestartNever),
 		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 5", advice: restartAdvice},
