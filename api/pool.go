@@ -56,7 +56,7 @@ type Rollout struct {
 	ByOperator bool `json:"by_operator,omitempty"`
 }
 
-// Failed reports whether a rolling restart halted by itself, since a worker did not come back. It may be called with
+// Failed reports whether a rolling restart halted because a worker did not come back. It may be called with
 // nil.
 func (r *Rollout) Failed() bool { return r != nil && r.Halted != "" && !r.ByOperator }
 

@@ -115,7 +115,7 @@ func (v *visit) poolPage() error {
 	view.Sessions = v.principal.Has(access.Sessions)
 	if v.principal.Has(access.Admin) && !status.value.Ended {
 		view.Actions = actionsOn(aPool, name, "")
-		if r := status.value.Rollout; r != nil && r.Halted == "" {
+		if r := status.value.Rollout; r != nil && r.Halted == "" && len(r.Waiting) > 0 {
 			view.Actions = append(actionsOn(aRollout, name, ""), view.Actions...)
 		}
 	}

@@ -129,8 +129,8 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			p.requestRotationAt(21*time.Second, 1)
 			p.At(50*time.Second, func() { require.EqualValues(t, 2, p.status().Workers[1].Incarnation) })
 			p.runUntil(time.Minute, poolOf(3))
-			require.ErrorContains(t, none.Rejected, "no rolling restart under way")
-			require.ErrorContains(t, again.Rejected, "no rolling restart under way")
+			require.ErrorContains(t, none.Rejected, "no rolling restart for which")
+			require.ErrorContains(t, again.Rejected, "no rolling restart for which")
 			require.NoError(t, done.Err)
 		})
 	}

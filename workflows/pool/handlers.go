@@ -169,9 +169,9 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 }
 
 func (p *pool) haltRefusal() *api.Error {
-	if p.Rollout == nil || p.Rollout.Halted != "" {
-		return api.Errorf(api.CodeInvalid, "pool %s has no rolling restart under way; tempool pool status %[1]s shows it",
-			p.name())
+	if r := p.Rollout; r == nil || r.Halted != "" || len(r.Waiting) == 0 {
+		return api.Errorf(api.CodeInvalid, "pool %s has no rolling restart for which workers wait; see tempool pool status "+
+			"%[1]s", p.name())
 	}
 	return p.stoppingRefusal()
 }
