@@ -1,8 +1,10 @@
 package tempool
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,32 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 	addReport(&later, report)
 	require.Empty(t, later.Watch, "the host no longer sees a failure")
 	require.Zero(t, later.FailsInS)
+}
+
+// TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported: a view must not pass an old report off as an answer.
+func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		views := []api.PoolWorkers{{Workers: make([]api.Worker, 3)}}
+		for i := range views[0].Workers {
+			views[0].Workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName("p", i), State: lifecycle.Ready}
+		}
+		began := time.Now()
+		AskWorkers(t.Context(), views, func(ctx context.Context, _ string, slot int) (api.WorkerState, error) {
+			switch slot {
+			case 0:
+				return api.WorkerState{Worker: "p/0", State: lifecycle.Busy}, nil
+			case 1: // not before its start
+				return api.WorkerState{}, api.ErrWorkerNotFound
+			}
+			<-ctx.Done()
+			return api.WorkerState{}, ctx.Err()
+		})
+		require.Equal(t, 2*time.Second, time.Since(began))
+		require.Equal(t, lifecycle.Busy, views[0].Workers[0].State)
+		require.Equal(t, []string{"", "", "it did not answer within 2s"},
+			[]string{views[0].Workers[0].Error, views[0].Workers[1].Error, views[0].Workers[2].Error})
+		require.Equal(t, lifecycle.Ready, views[0].Workers[2].State)
+	})
 }
 
 func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {

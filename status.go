@@ -71,12 +71,13 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport, lastM
 
 const (
 	maxAsked    = 64
-	askPatience = 500 * time.Millisecond
+	askPatience = 2 * time.Second
 )
 
 // AskWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what state
 // returns for it: a lease that nobody has used yet, and the newest of many failures, are known to the worker alone. It
-// asks up to 64 workers, and no longer than half a second; the others keep what the roster says.
+// asks up to 64 workers, and no longer than two seconds; the others keep what the roster says, with Error set if they
+// were asked.
 func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 	state func(ctx context.Context, pool string, slot int) (api.WorkerState, error)) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
@@ -95,8 +96,11 @@ func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 		if err != nil {
 			return
 		}
-		if s, err := state(ctx, pool, slot); err == nil && !s.Ended {
+		switch s, err := state(ctx, pool, slot); {
+		case err == nil && !s.Ended:
 			asked[i].Adopt(s)
+		case ctx.Err() != nil:
+			asked[i].Error = "it did not answer within " + askPatience.String()
 		}
 	})
 	for i := range views {

@@ -130,9 +130,11 @@ func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 
 func TestAHostAnnouncesAStart(t *testing.T) {
 	o := newObservedHost(t)
-	o.start(func(r *api.StartRequest) { r.Announce = &api.Announce{SpecVersion: 2, Starts: 4} })
+	o.start(func(r *api.StartRequest) { r.Announce = &api.Announce{Reason: "on request", SpecVersion: 2, Starts: 4} })
 	starting, ready := <-o.announced, <-o.announced
 	require.Equal(t, lifecycle.Starting, starting.State)
+	require.Equal(t, "on request", starting.Reason, "the worker's own, which its state has")
+	require.Contains(t, ready.Reason, "ready")
 	require.Equal(t, lifecycle.Ready, ready.State)
 	require.EqualValues(t, 3, ready.Incarnation)
 	require.EqualValues(t, 5, ready.Starts)

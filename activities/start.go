@@ -52,7 +52,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		}
 	}
 	epoch := h.Epoch()
-	h.announce(r, api.StartedProcess{State: lifecycle.Starting, Reason: "host " + h.ID + " starts the process"})
+	h.announce(r, nil)
 	began := time.Now()
 	traced := func(error) {}
 	if h.TraceStart != nil {
@@ -103,19 +103,19 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	result.Rules = r.Rules
 	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules,
 		Replaced: r.Replaced})
-	result.Announced = h.announce(r,
-		api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
+	result.Announced = h.announce(r, &result)
 	return result, nil
 }
 
-// announce reports a start to the pool, if the worker asked for it, and returns whether it did.
-func (h *Host) announce(r api.StartRequest, p api.StartedProcess) bool {
+// announce reports to the pool that a process starts, or is ready, if the worker asked for it; it returns whether it
+// did.
+func (h *Host) announce(r api.StartRequest, ready *api.StartResult) bool {
 	if r.Announce == nil {
 		return false
 	}
-	p.Incarnation, p.RunID, p.Announce = r.Incarnation, r.RunID, *r.Announce
-	if p.State == lifecycle.Ready {
-		p.Starts++
+	p := api.StartedProcess{State: lifecycle.Starting, Incarnation: r.Incarnation, RunID: r.RunID, Announce: *r.Announce}
+	if ready != nil {
+		p.State, p.PID, p.Reason, p.Starts = lifecycle.Ready, ready.PID, ready.Reason(), p.Starts+1
 	}
 	h.Announce(r.Worker, p)
 	return true

@@ -42,10 +42,12 @@ type StartRequest struct {
 
 // Announce is what a host reports of a worker beyond its process; the counts are as before the start.
 type Announce struct {
-	SpecVersion  int64 `json:"spec_version"`
-	LeaseSeq     int64 `json:"lease_seq,omitempty"`
-	Starts       int64 `json:"starts,omitempty"`
-	StartsFailed int64 `json:"starts_failed,omitempty"`
+	// Reason is why the process starts: until it is ready, every view gives the worker's own.
+	Reason       string `json:"reason"`
+	SpecVersion  int64  `json:"spec_version"`
+	LeaseSeq     int64  `json:"lease_seq,omitempty"`
+	Starts       int64  `json:"starts,omitempty"`
+	StartsFailed int64  `json:"starts_failed,omitempty"`
 }
 
 // StartResult is a process that has finished its handshake and warm-up.

@@ -95,7 +95,6 @@ type StartedProcess struct {
 	RunID       string          `json:"run_id"` // of the first run of its workflow
 	State       lifecycle.State `json:"state"`
 	PID         int             `json:"pid,omitempty"`
-	Reason      string          `json:"reason"`
 	Announce
 }
 

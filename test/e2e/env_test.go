@@ -306,7 +306,7 @@ func (env *testEnv) waitEnd(pool *tempool.Pool) {
 
 // waitTimeout ends a wait for what must happen. It is not a measure of how long that takes: machines of continuous
 // integration may be ten times slower.
-const waitTimeout = 3 * time.Minute
+const waitTimeout = 5 * time.Minute
 
 // waitReady waits until a pool has exactly size workers and all of them are ready.
 func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
@@ -324,9 +324,9 @@ func (env *testEnv) waitLater(pool *tempool.Pool, what string, incarnation int64
 }
 
 // pause is how long to wait after what was asked before the next question: at least twice as long as the answer took,
-// so that questions, which are most of what waiting tests cost, do not occupy a machine that is slow.
+// and at most two seconds, so that questions, which are most of what waiting tests cost, do not occupy a slow machine.
 func pause(asked time.Time, least time.Duration) time.Duration {
-	return max(least, 2*time.Since(asked))
+	return min(max(least, 2*time.Since(asked)), max(least, 2*time.Second))
 }
 
 // waitFor waits until the pool's workers satisfy a condition.

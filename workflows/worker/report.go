@@ -62,7 +62,8 @@ func (r reporter) announce() *api.Announce {
 	if r.Standalone || r.Failures > 0 || r.TrialPause > 0 {
 		return nil
 	}
-	return &api.Announce{SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
+	return &api.Announce{Reason: display.Shorten(r.reason()),
+		SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
 }
 
 // A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So

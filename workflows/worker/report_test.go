@@ -15,9 +15,11 @@ import (
 func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = crash(time.Minute)
-	announced := map[int64]bool{}
+	announced := map[int64]string{}
 	s.failStarts(func(r api.StartRequest) bool {
-		announced[r.Incarnation] = r.Announce != nil
+		if r.Announce != nil {
+			announced[r.Incarnation] = r.Announce.Reason
+		}
 		return r.Incarnation > 1
 	})
 	s.At(time.Hour, s.signal(api.SignalEnd, api.Control{}))
@@ -28,7 +30,7 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}
 	t.Log(story)
-	require.Equal(t, map[int64]bool{1: true, 2: false}, map[int64]bool{1: announced[1], 2: announced[2]},
+	require.Equal(t, map[int64]string{1: "first start of this worker"}, announced,
 		"the host reports a start that follows no failure")
 	require.Subset(t, story, []string{"starting #2", "pending #5"})
 	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
