@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -36,6 +38,38 @@ func pool(t *testing.T) spec.Spec {
 }
 
 func uriOf(path string) string { return "file://" + path }
+
+// TestPyrightFindsNothing in the SDK, its clients and the programs of the examples. Some of their libraries have no
+// types.
+func TestPyrightFindsNothing(t *testing.T) {
+	const python = "/usr/bin/python3" // has Debian's httpx, whose types the client uses
+	need.PythonModule(t, python, "httpx")
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	folder := setup.Copy(t, ".")
+	library := filepath.Join(root, "sdk/python")
+	var include []string // relative to the file
+	for _, path := range []string{filepath.Join(library, "tempool"), filepath.Join(root, "examples")} {
+		relative, err := filepath.Rel(folder, path)
+		require.NoError(t, err)
+		include = append(include, relative)
+	}
+	text, err := json.Marshal(object{"include": include, "exclude": []string{"**/node_modules"},
+		"extraPaths": []string{library}, "reportMissingImports": false, "reportMissingModuleSource": false})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "pyrightconfig.json"), text, 0o600))
+	check := exec.CommandContext(t.Context(), "node_modules/.bin/pyright", "--outputjson",
+		"--pythonpath", python)
+	check.Dir = folder
+	output, err := check.Output()
+	require.NoError(t, err, "%s", output)
+	var found struct {
+		Summary struct{ FilesAnalyzed, ErrorCount, WarningCount int }
+	}
+	require.NoError(t, json.Unmarshal(output, &found))
+	require.Greater(t, found.Summary.FilesAnalyzed, 20)
+	require.Zero(t, found.Summary.ErrorCount+found.Summary.WarningCount, "%s", output)
+}
 
 type object map[string]any
 
