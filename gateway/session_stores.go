@@ -23,9 +23,9 @@ const (
 	importTimeout = time.Hour
 )
 
-// storeOf returns the store of the pool in the path, for one of at most maxBackups requests, which ends with the
-// gateway.
-func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.Store, end func(), err error) {
+// storeOf finds the store of the pool in the path, for one of at most maxBackups requests, which ends with the gateway.
+func (g *Gateway) storeOf(r *http.Request, find func(context.Context, string) (sessions.HostCalls, error)) (
+	ctx context.Context, store sessions.Store, end func(), err error) {
 	select {
 	case g.backups <- struct{}{}:
 	default:
@@ -36,7 +36,7 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(g.life, cancel)
 	end = func() { stop(); cancel(); <-g.backups }
-	calls, err := g.config.Sessions.Of(ctx, r.PathValue("pool"))
+	calls, err := find(ctx, r.PathValue("pool"))
 	if err != nil {
 		end()
 		return nil, nil, nil, err
@@ -47,7 +47,7 @@ func (g *Gateway) storeOf(r *http.Request) (ctx context.Context, store sessions.
 // exportSessions answers with a backup. A failure halfway is its last line, and the connection is closed, so that no
 // client takes it for a whole one.
 func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
-	ctx, store, end, err := g.storeOf(r)
+	ctx, store, end, err := g.storeOf(r, g.config.Sessions.ToList)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, store, end, err := g.storeOf(r)
+	ctx, store, end, err := g.storeOf(r, g.config.Sessions.Of)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ import (
 // of this host. Errors are coded.
 type Sessions interface {
 	Of(ctx context.Context, pool string) (sessions.HostCalls, error)
+	// ToList is Of, for a list or a backup: it does not make this host the one that has the pool's sessions.
+	ToList(ctx context.Context, pool string) (sessions.HostCalls, error)
 }
 
 // maxSessionBody bounds the body of a request about a session: the size of a session, and as much for white space.
@@ -242,7 +244,7 @@ func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempo
 	if err != nil {
 		return page, err
 	}
-	calls, err := g.config.Sessions.Of(ctx, query.Get("pool"))
+	calls, err := g.config.Sessions.ToList(ctx, query.Get("pool"))
 	if err != nil {
 		return page, err
 	}

@@ -29,6 +29,10 @@ func (d fakeSessions) Of(_ context.Context, pool string) (sessions.HostCalls, er
 	return sessions.HostCalls{Store: d.store, TTL: 2 * time.Hour, AnonymousTTL: time.Minute}, nil
 }
 
+func (d fakeSessions) ToList(ctx context.Context, pool string) (sessions.HostCalls, error) {
+	return d.Of(ctx, pool)
+}
+
 func withSessions(config sessions.Config) option {
 	return withConfig(func(c *Config) { c.Sessions = fakeSessions{embedded.InMemory(config)} })
 }

@@ -95,9 +95,9 @@ func (s *Stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 	return p.settings, nil
 }
 
-// ensureOwner claims the pool's local session store for this host, and fails if another host has claimed it. The first
-// host that uses the store owns it for as long as it has workers of the pool.
-func (s *Stores) ensureOwner(ctx context.Context, pool string) error {
+// ensureOwner claims the pool's local session store for this host, if claim is set, and fails if another host has
+// claimed it. The first host that uses the store owns it for as long as it has workers of the pool.
+func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error {
 	s.mu.Lock()
 	p := s.pools[pool]
 	allowed := p == nil || p.owned || p.settings.Store == spec.StoreRedis
@@ -112,11 +112,16 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string) error {
 	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
 	var status api.PoolStatus
-	err := s.ask.Claim(claimCtx, pool)
+	var err error
+	if claim {
+		err = s.ask.Claim(claimCtx, pool)
+	}
 	if err == nil {
 		status, err = s.ask.Status(claimCtx, pool)
 	}
 	switch {
+	case err == nil && status.SessionsHost == "" && !claim: // until another host claims it
+		return nil
 	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
 		err = nil
 	case err != nil:

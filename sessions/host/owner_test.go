@@ -172,6 +172,28 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 	}
 }
 
+// TestAListClaimsNoStore: on a pool without sessions, a backup would tie the workers to the host that answered.
+func TestAListClaimsNoStore(t *testing.T) {
+	hosts := []string{"here"}
+	s := newTestStores(t, t.TempDir(), &hosts)
+	owner := ""
+	s.ask.Status = func(ctx context.Context, pool string) (api.PoolStatus, error) {
+		return fakeOwner{host: owner, spec: spec.Default()}.Status(ctx, pool)
+	}
+	s.ask.Claim = func(context.Context, string) error { owner = "here"; return nil }
+	_, err := s.ToList(t.Context(), "p")
+	require.NoError(t, err)
+	require.Empty(t, owner)
+	owner = "there"
+	_, err = s.ToList(t.Context(), "p")
+	require.ErrorIs(t, err, api.ErrStoreUnavailable, "another host has claimed it meanwhile")
+	owner = ""
+	s.pools["p"].ownerErr = nil
+	_, err = s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, "here", owner)
+}
+
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
 	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), fakeOwner{host: "here"}.pools(), testObserver())
 	defer func() { require.NoError(t, s.Close()) }()

@@ -141,12 +141,21 @@ func (s *Stores) forgetPoolLocked() {
 
 // Of implements gateway.Sessions.
 func (s *Stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
+	return s.of(ctx, pool, true)
+}
+
+// ToList implements gateway.Sessions.
+func (s *Stores) ToList(ctx context.Context, pool string) (sessions.HostCalls, error) {
+	return s.of(ctx, pool, false)
+}
+
+func (s *Stores) of(ctx context.Context, pool string, claim bool) (sessions.HostCalls, error) {
 	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
 	}
 	for _, name := range s.poolsFor(pool) {
-		if err := s.ensureOwner(ctx, name); err != nil {
+		if err := s.ensureOwner(ctx, name, claim); err != nil {
 			return sessions.HostCalls{}, err
 		}
 	}
