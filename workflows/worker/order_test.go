@@ -230,3 +230,28 @@ func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
 		}
 	}
 }
+
+// Its pool's next spec may mend what it failed for.
+func TestARestartForgetsEarlierFailures(t *testing.T) {
+	for state, at := range map[lifecycle.State]time.Duration{
+		lifecycle.Starting: 45 * time.Second, lifecycle.Pending: 61 * time.Second,
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.failStarts(allStarts)
+			s.slow = map[string]time.Duration{api.ActivityStart: 30 * time.Second}
+			s.At(at, func() {
+				require.Equal(t, state, s.state().State)
+				s.signal(api.SignalRestart, api.Order{})()
+			})
+			s.At(time.Hour, func() {
+				require.Equal(t, lifecycle.Failed, s.state().State)
+				require.EqualValues(t, 5, s.state().Incarnation, "three failures more")
+			})
+			run := standalone()
+			run.Spec.Recovery.MaxConsecutiveFailures = 3
+			run.Spec.Recovery.BackoffInitial = spec.Duration(10 * time.Second)
+			s.runThrough(run)
+		})
+	}
+}
