@@ -75,6 +75,7 @@ func TestPoolsThatShareAHost(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"a pool that is started again continues its numbers":       poolStartedAgain,
 		"a rolling restart without surge under load fails no call": rollingRestart,
+		"a rolling restart is halted, and another one ends it":     haltedRestart,
 		"a host's budget is shared among its workers":              sharedBudget,
 		"changed files restart workers and retry failed starts":    changedFiles,
 		"callers that leave long calls leave the pool in service":  callersThatLeave,
@@ -121,6 +122,30 @@ func poolAndItsProcesses(env *testEnv) {
 	env.continued("byhand")
 	env.waitReady(pool, 2)
 	ends()
+}
+
+// The first worker's lease holds the rolling restart up until an operator has halted it.
+func haltedRestart(env *testEnv) {
+	t, slot := env.t, 0
+	pool := env.startPool(echoSpec("halted", 2))
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Slot: &slot})
+	restart := func() {
+		_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
+		require.NoError(t, err)
+	}
+	restart()
+	halted, err := pool.HaltRollout(t.Context(), api.Control{Reason: "odd answers", By: "ada"})
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, halted.Waiting)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	env.waitFor(pool, "only the worker that restarted has restarted", func(v api.PoolWorkers) bool {
+		return v.Rollout != nil && v.Rollout.ByOperator && len(v.Rollout.Current) == 0 && v.Ready == 2 &&
+			v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 1
+	})
+	restart()
+	env.waitFor(pool, "both have restarted", func(v api.PoolWorkers) bool {
+		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation == 3 && v.Workers[1].Incarnation == 2
+	})
 }
 
 func leasedWorker(env *testEnv) {

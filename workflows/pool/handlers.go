@@ -108,9 +108,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 		}
 		p.emit(api.EventPoolApplied, api.PoolEvent{SpecVersion: p.SpecVersion, Reason: by})
 		p.throttle.closeBreaker() // the old spec may have been the cause
-		p.disruptions.beginRollout(rollout{
-			Cause: api.CauseSpec, Reason: reason, Version: p.SpecVersion, Waiting: p.slots(),
-		})
+		p.disruptions.beginRollout(rollout{Cause: api.CauseSpec, Reason: reason, Waiting: p.slots()})
 	}
 	p.WakeUp()
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil

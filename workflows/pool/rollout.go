@@ -18,7 +18,6 @@ import (
 // the budget.
 type rollout struct {
 	Reason  string       `json:"reason"`
-	Version int64        `json:"version,omitempty"` // of the spec that is rolled out; 0 for a restart on the same one
 	Waiting []int        `json:"waiting,omitempty"`
 	Current []disruption `json:"current,omitempty"`
 	Done    int          `json:"done"`
@@ -47,24 +46,37 @@ func (r *rollout) status() *api.Rollout {
 	return status
 }
 
-// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except those of one
-// that has halted and one that backs off: the new rollout may have fixed what they failed for.
+// beginRollout replaces the current rollout, if there is one. The workers that this one disrupts stay disrupted. Those
+// among them that the new one restarts get that restart at once, whatever they do: it may mend what they fail for, of
+// which the pool learns late.
 func (d disruptions) beginRollout(next rollout) {
-	if old := d.Rollout; old != nil {
-		if next.Version == 0 {
-			next.Version = old.Version // the restart continues a rollout of a spec
-		}
-		if old.Halted == "" {
-			next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
-				s := d.slot(t.Slot)
-				return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
-			})
-		}
+	var disrupted []disruption
+	if d.Rollout != nil {
+		disrupted = d.Rollout.Current
 	}
 	next.Since, next.Waiting = d.Now(), slices.Clone(next.Waiting) // the caller answers with it
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting),
 		"reason", next.Reason)
+	for _, t := range disrupted {
+		s, i := d.slot(t.Slot), slices.Index(next.Waiting, t.Slot)
+		if s == nil || i < 0 {
+			next.Current = append(next.Current, t)
+			continue
+		}
+		next.Waiting = slices.Delete(next.Waiting, i, i+1)
+		d.restartInRollout(s)
+	}
+}
+
+// restartInRollout restarts a worker as part of the rollout.
+func (d disruptions) restartInRollout(s *slot) {
+	r, from := d.Rollout, s.Incarnation
+	if s.State == lifecycle.Pending || s.State == lifecycle.Created {
+		from-- // the restart begins the incarnation that already has its number
+	}
+	r.Current = append(r.Current, disruption{Slot: s.Slot, From: from, Since: d.Now()})
+	d.restartWorker(s.Slot, r.Cause, r.Reason)
 }
 
 // halt halts a rollout for an operator. The workers that restart now go on.
@@ -92,7 +104,7 @@ func (d disruptions) advanceRollout() bool {
 		number := r.Waiting[i]
 		s := d.slot(number)
 		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
-			i++ // its current start may use an older spec, and no signal reaches it yet
+			i++ // its current start may use an older spec
 			continue
 		}
 		r.Waiting = slices.Delete(r.Waiting, i, i+1)
@@ -102,12 +114,7 @@ func (d disruptions) advanceRollout() bool {
 			workflow.GetLogger(d.Ctx).Info("rollout skips a worker that was stopped after it began", "pool", d.name(),
 				"worker", d.worker(number))
 		default:
-			from := s.Incarnation
-			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
-				from-- // the restart begins the incarnation that already has its number
-			}
-			r.Current = append(r.Current, disruption{Slot: number, From: from, Since: d.Now()})
-			d.restartWorker(number, r.Cause, r.Reason)
+			d.restartInRollout(s)
 		}
 		changed = true
 	}
@@ -128,18 +135,19 @@ func (d disruptions) isOverruled(r *rollout, s slot) bool {
 func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
 		s := d.slot(t.Slot)
+		begun := s != nil && d.hasBegun(t, *s)
 		switch {
 		case s == nil || !d.isMember(s.Slot): // removed
-		case s.Incarnation > t.From && s.isServing():
+		case begun && s.isServing():
 			r.Done++
 		case d.isOverruled(r, *s):
 			if !s.Resting {
 				return false // it is still stopping
 			}
 		// The rollout waits for a worker whose workflow has ended, since that is started again, on the pool's spec.
-		case s.Incarnation > t.From && s.Resting && !s.Gone:
+		case begun && s.Resting && !s.Gone:
 			r.fail(fmt.Sprintf("worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason)))
-		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
+		case begun && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(),
 				"worker", d.worker(t.Slot))
@@ -157,10 +165,15 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
+// hasBegun reports whether a worker has begun its restart: its incarnation is a newer one, with the pool's spec.
+func (d disruptions) hasBegun(t disruption, s slot) bool {
+	return s.Incarnation > t.From && s.SpecVersion >= d.SpecVersion
+}
+
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have
 // begun it by now. It wakes the loop when that time comes.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
-	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded &&
+	if d.hasBegun(t, s) || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded &&
 		!s.Resting {
 		return false
 	}
@@ -182,14 +195,17 @@ func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 // sendRestarts sends the restarts that this workflow task has room for.
 func (d disruptions) sendRestarts() {
 	for i := range d.Roster {
-		if s := &d.Roster[i]; s.Restart != nil && !s.isStarting() && !d.sendRestart(s) {
+		if s := &d.Roster[i]; s.Restart != nil && !d.sendRestart(s) {
 			return
 		}
 	}
 }
 
-// sendRestart sends a pending restart, and reports whether the task had room for it.
+// sendRestart sends a pending restart, if signals reach the worker yet, and reports whether the task had room for it.
 func (d disruptions) sendRestart(s *slot) bool {
+	if s.isStarting() {
+		return true
+	}
 	if s.Gone || s.Removing {
 		s.Restart = nil // its next workflow starts on the current spec
 		return true
