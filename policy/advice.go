@@ -170,6 +170,9 @@ func recommendations(p pool, measured []worker) []string {
 	}
 	if p.Rollout.Failed() {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: tempool pool apply -f pool.toml.")
+	} else if p.Rollout != nil && p.Rollout.ByOperator {
+		say("To restart the workers that wait, too: tempool workers restart %s; for another spec: tempool pool apply -f "+
+			"pool.toml.", p.Pool)
 	}
 	about(worker.gaveUp,
 		"Find out what ended {all} (tempool history {first}), fix it, and restart: tempool workers restart {one}.")

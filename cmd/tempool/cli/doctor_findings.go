@@ -340,7 +340,7 @@ func (d *diagnosis) placement(s setup) {
 				"no running agent has its label %q", label)
 		} else {
 			workers := tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
-			d.health(subject, policy.NewReport(p.PoolStatus, workers, s.now))
+			d.health(subject, p.Rollout, policy.NewReport(p.PoolStatus, workers, s.now))
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
@@ -350,8 +350,14 @@ func (d *diagnosis) placement(s setup) {
 }
 
 // health is about a pool whose workers have hosts: what tempool pool status and the dashboard say of it, too.
-func (d *diagnosis) health(subject string, r policy.Report) {
-	if len(r.Alerts) == 0 {
+func (d *diagnosis) health(subject string, rollout *api.Rollout, r policy.Report) {
+	text, act := r.Overview.Summary, strings.Join(r.Recommendations, " ")
+	switch {
+	case len(r.Alerts) == 0 && rollout != nil && rollout.ByOperator:
+		d.add(levelNote, "pools", subject, act, "%s", text)
+		(*d)[len(*d)-1].Runbooks = []string{policy.Runbook(api.AlertRolloutHalted)}
+		return
+	case len(r.Alerts) == 0:
 		d.add(levelOK, "pools", subject, "", "%d of %d ready", r.Overview.Ready, r.Overview.Size)
 		return
 	}
@@ -359,7 +365,6 @@ func (d *diagnosis) health(subject string, r policy.Report) {
 	if r.Alerts[0].Severity == policy.SeverityCritical {
 		level = levelProblem
 	}
-	text, act := r.Overview.Summary, strings.Join(r.Recommendations, " ")
 	for i, alert := range r.Alerts {
 		if i == maxAlerts {
 			text += fmt.Sprintf(" And %d more.", len(r.Alerts)-i)

@@ -149,6 +149,10 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"paused starts": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].StartsPaused = "7 starts failed in a row"
 		}, levelProblem, "pools", "7 starts failed in a row", "starts are retried"},
+		"a rolling restart that an operator halted": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			f.pools["python"].statuses[0].Rollout = &api.Rollout{Reason: "apply of spec version 2", Waiting: []int{1},
+				Halted: "halted: odd answers (by ada)", ByOperator: true}
+		}, levelNote, "pools", "halted: odd answers (by ada)", "tempool workers restart python"},
 		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Ready, s.Workers[0].State, s.Workers[0].ReasonCode = 0, lifecycle.Pending, api.ReasonNoCapacity

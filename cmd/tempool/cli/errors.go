@@ -16,6 +16,7 @@ const (
 	codeUsage       api.Code = "usage"
 	codeInterrupted api.Code = "interrupted"
 	codeTimeout     api.Code = "timeout"    // a wait took longer than its limit
+	codeHalted      api.Code = "halted"     // an operator halted the rollout that was waited for
 	codeUnexpected  api.Code = "unexpected" // an error without a code
 )
 

@@ -138,7 +138,7 @@ func rolloutSummary(r *api.Rollout) string {
 func haltedRolloutError(ctx context.Context, p pool, status api.PoolStatus) error {
 	reason := strings.TrimRight(status.Rollout.Halted, "\n")
 	if !status.Rollout.Failed() {
-		return api.Errorf(api.CodeSuperseded, "the rollout of pool %s (%s) has %s", p.Name(), status.Rollout.Reason, reason)
+		return api.Errorf(codeHalted, "the rollout of pool %s (%s) has %s", p.Name(), status.Rollout.Reason, reason)
 	}
 	for _, w := range status.Workers {
 		if !w.Resting {

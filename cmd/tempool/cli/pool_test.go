@@ -269,9 +269,9 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 	halted := bothReady
 	halted.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Halted: "halted: odd", ByOperator: true}
 	f = newFakeControlPlane(&fakePool{name: "python", statuses: steps(halted)})
-	r := fail(t, f, "workers", "restart", "python")
-	require.Contains(t, r.err, "the rollout of pool python (restart) has halted: odd")
-	require.NotContains(t, r.err, "Fix the cause")
+	r := fail(t, f, "workers", "restart", "python", "-o", "json")
+	require.JSONEq(t, `{"error": {"code": "halted", "message": "the rollout of pool python (restart) has halted: odd"}}`,
+		r.err)
 }
 
 func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
