@@ -171,7 +171,7 @@ func (s *Supervisor) newVacancy(launch Launch) (*Process, error) {
 		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), umask: -1,
 		mechanisms: planned.Mechanisms,
 	}, launch.Spec.Limits)
-	p.kind, p.finalCounts = &vacancy{Process: p, left: make(chan struct{})}, p.before
+	p.kind = &vacancy{Process: p, left: make(chan struct{})}
 	return p, nil
 }
 

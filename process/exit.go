@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,8 +23,6 @@ type Exit struct {
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
-	// LogTail are the newest lines of output, at most 200.
-	LogTail []string `json:"log_tail,omitempty"`
 }
 
 // Outcome is how the incarnation ended, as far as this host knows.
@@ -99,57 +95,25 @@ func (p *Process) withLimitReason(e Exit) Exit {
 	return e
 }
 
-// withOutput adds the log tail, and the last output to the reason of a failure.
-func (e Exit) withOutput(output *logs.Output) Exit {
-	if last := lastOutput(output); last != "" && e.Failed() {
-		e.Reason += "; last output:\n" + last
-	}
-	for _, line := range output.Lines() {
-		e.LogTail = append(e.LogTail, line.Text)
-	}
-	return e
-}
-
 // exitRecordSpec is the spec of all exit records: they have no connection.
 var exitRecordSpec = spec.Spec{Pool: spec.Pool{Protocol: spec.ProtocolNone}}
 
-// The channels that all exit records share.
-var (
-	closedChan = func() chan struct{} {
-		c := make(chan struct{})
-		close(c)
-		return c
-	}()
-	neverClosed = make(chan struct{})
-)
+// closedChan is shared by all exit records.
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
-// exitRecord returns a small copy of a process that has ended: its exit, its last log lines, its latest sample and its
-// limits. The copy does not keep the connection with its buffers, the environment or the spec in memory.
+// exitRecord is what Get finds of an incarnation that has ended: its exit and its latest sample. It keeps neither the
+// connection with its buffers nor the output and the spec in memory.
 func (p *Process) exitRecord() *Process {
-	p, head := p.now(), p
-	r := &Process{
-		number:     p.number,
-		supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{cookie: p.plan.cookie},
-		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(),
-		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
-	}
-	r.kind = program{r}
-	r.meter.Restore(head.LatestSample())
-	r.memoryExceeded.Store(p.memoryExceeded.Load())
+	r := &Process{supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{}, logs: &logs.Output{},
+		exited: closedChan, done: closedChan}
 	r.head = r
-	head.mu.Lock()
-	r.address, r.readyAt, r.exit = head.address, head.readyAt, head.exit
-	head.mu.Unlock()
-	r.termination = p.currentTermination()
-	r.exit.LogTail = slices.Clone(r.exit.LogTail[len(r.exit.LogTail)-min(len(r.exit.LogTail), reasonLines):])
-	for i, line := range r.exit.LogTail {
-		r.exit.LogTail[i] = strings.Clone(truncate(line, reasonBytes/reasonLines))
-	}
-	p.limitsMu.Lock()
-	r.limits, r.mechanisms, r.violation = p.limits, p.mechanisms, p.violation
-	p.limitsMu.Unlock()
-	if r.violation == nil {
-		r.exceeded = neverClosed
-	}
+	r.meter.Restore(p.LatestSample())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.handedOver, r.exit = p.handedOver, p.exit
 	return r
 }

@@ -21,11 +21,6 @@ const (
 	reasonBytes       = 2 << 10
 )
 
-// tailOf returns only the lines that a reason contains.
-func tailOf(output *logs.Output) *logs.Output {
-	return output.Tail(reasonLines, func(text string) string { return truncate(text, reasonBytes/reasonLines) })
-}
-
 // lastOutput returns the newest lines as one text, short enough for the reason of a failure; "" if there was no output.
 func lastOutput(output *logs.Output) string {
 	lines := output.Lines()

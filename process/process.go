@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"sync"
@@ -33,16 +32,15 @@ type Process struct {
 	binding *Binding                // the key that it was started for; nil for none
 	before  map[string]int64        // what Counts was for the process before
 
-	supervisor  *Supervisor
-	kind        kind
-	name        key
-	spec        *spec.Spec
-	plan        *plan
-	logs        *logs.Output
-	logger      *slog.Logger // the agent's, about this incarnation
-	members     *tree.MemberSet
-	meter       tree.Meter
-	finalCounts map[string]int64 // of an exit record, which has no connection
+	supervisor *Supervisor
+	kind       kind
+	name       key
+	spec       *spec.Spec
+	plan       *plan
+	logs       *logs.Output
+	logger     *slog.Logger // the agent's, about this incarnation
+	members    *tree.MemberSet
+	meter      tree.Meter
 
 	// Set by the start, before anybody else sees the process.
 	cmd       *exec.Cmd     // nil if an earlier supervisor or a template has started it
@@ -139,7 +137,7 @@ func (p *Process) isReady() bool {
 	return !p.readyAt.IsZero()
 }
 
-// Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection
+// Conn returns the connection to the worker; nil for protocol none, and for a record of Get. A broken connection
 // ends the incarnation.
 func (p *Process) Conn() *wire.Conn { return p.now().conn }
 
@@ -159,10 +157,10 @@ func (p *Process) Greeting() json.RawMessage {
 // Counts returns the counters that the program keeps through its SDK, by name. They start at 0 with each incarnation.
 func (p *Process) Counts() map[string]int64 {
 	p = p.now()
-	if p.conn == nil {
-		return maps.Clone(p.finalCounts)
+	var counts map[string]int64
+	if p.conn != nil {
+		counts = wire.CountsOf(p.conn)
 	}
-	counts := wire.CountsOf(p.conn)
 	for name, n := range p.before {
 		if counts == nil {
 			counts = make(map[string]int64)

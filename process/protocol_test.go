@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -422,19 +421,4 @@ func TestLogRingKeepsTheNewestLines(t *testing.T) {
 	}
 	require.Len(t, ring.Lines(), logs.MaxBytes/maxLineBytes)
 	require.LessOrEqual(t, len(lastOutput(&ring)), reasonBytes+len(truncatedMark))
-	size := 0
-	for _, line := range tailOf(&ring).Lines() {
-		size += len(line.Text)
-	}
-	require.LessOrEqual(t, size, reasonBytes+reasonLines*len(truncatedMark))
-}
-
-func TestTheExitHasTheLogTail(t *testing.T) {
-	leave := filepath.Join(t.TempDir(), "leave")
-	p := begin(t, open(t), sh(once(leave)+`i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
-	require.NoError(t, os.WriteFile(leave, nil, 0o600))
-	exit := ends(t, p)
-	require.Len(t, exit.LogTail, logs.MaxLines)
-	require.Equal(t, "line 300", exit.LogTail[0])
-	require.True(t, strings.HasSuffix(exit.Reason, "line 499"), exit.Reason)
 }

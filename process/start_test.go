@@ -172,48 +172,31 @@ func TestExitsAreBounded(t *testing.T) {
 	s := open(t)
 	for i := range maxExits + 5 {
 		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
-		p.kind = program{p}
-		for range reasonLines + 1 {
-			p.logs.Add(logs.Stdout, "x")
-		}
 		s.recordExit(p)
 	}
 	require.Len(t, s.ended, maxExits)
 	require.Len(t, s.endOrder, maxExits)
 	_, found := s.Get("p/0", 4)
 	require.False(t, found)
-	oldest, found := s.Get("p/0", 5)
+	_, found = s.Get("p/0", 5)
 	require.True(t, found)
-	require.Len(t, oldest.Logs(), reasonLines)
-	newest, found := s.Get("p/0", maxExits+4)
-	require.True(t, found)
-	require.Len(t, newest.Logs(), reasonLines+1)
 }
 
 func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	s := open(t)
 	sp := python(t, "@tempool.method", "def one(): return 1")
-	sp.Limits.OpenFiles = 512
 	p := begin(t, s, sp)
+	_, err := p.FreshSample(t.Context())
+	require.NoError(t, err)
 	require.JSONEq(t, "1", call(t, p, "one", "null"))
 	p.Kill("the test is done")
 	was := ends(t, p)
-	for i := range maxFullExits {
-		p := &Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
-		p.kind = program{p}
-		s.recordExit(p)
-	}
 	old, found := s.Get("p/0", 1)
 	require.True(t, found)
 	require.NotSame(t, p, old)
 	require.Nil(t, old.Conn())
 	require.Equal(t, was.Reason, old.Exit().Reason)
 	require.Equal(t, was.Exit, old.Exit().Exit)
-	require.NotZero(t, old.Info().PID)
-	require.Equal(t, p.Info(), old.Info())
-	require.Equal(t, p.Counts(), old.Counts())
-	require.Equal(t, p.Limits(), old.Limits())
-	require.Equal(t, p.LimitMechanisms(), old.LimitMechanisms())
 	stopped, err := old.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, was.Reason, stopped.Reason)
@@ -223,6 +206,7 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	require.Error(t, old.CollectGarbage(t.Context()))
 	_, err = s.Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorContains(t, err, "has already ended")
+	require.NotZero(t, old.LatestSample())
 	require.Equal(t, p.LatestSample(), old.LatestSample())
 }
 
@@ -238,7 +222,7 @@ func TestAProgramThatExitsBeforeItIsReadyFailsTheStartWithItsOutput(t *testing.T
 	p, found := s.Get("p/0", 1)
 	require.True(t, found)
 	require.True(t, p.Exit().Failed())
-	require.ElementsMatch(t, []string{"starting", "no module named x"}, p.Exit().LogTail)
+	require.Contains(t, p.Exit().Reason, "starting")
 }
 
 func TestAProgramThatIsNotReadyInTimeFailsTheStart(t *testing.T) {

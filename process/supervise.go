@@ -125,7 +125,9 @@ func (p *Process) finish(e ending) {
 	exit := p.withLimitReason(classify(e, p.currentTermination()))
 	p.logs.Note("ended: " + exit.Reason)
 	p.logs.Close()
-	exit = exit.withOutput(p.logs)
+	if last := lastOutput(p.logs); last != "" && exit.Failed() {
+		exit.Reason += "; last output:\n" + last
+	}
 	exit.At = time.Now()
 	if e.left.Complete() {
 		p.kind.release()

@@ -21,13 +21,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-const (
-	// maxExits is how many ended incarnations Get finds.
-	maxExits = 1000
-	// maxFullExits is how many of those keep everything, all log lines included; of the others only the exit record is
-	// kept.
-	maxFullExits = 20
-)
+// maxExits is how many ended incarnations Get finds.
+const maxExits = 1000
 
 // HostCall is a request that a subprocess made of its host.
 type HostCall struct {
@@ -114,8 +109,8 @@ func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
 	return slices.Sorted(maps.Keys(s.host.Controllers)), s.noCgroups
 }
 
-// Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the
-// newest 20 are complete; the others have no Conn and only their last 10 log lines.
+// Get returns a live incarnation, or a record of one of the last 1,000 that ended here, whose Done is closed: its Exit
+// and its LatestSample.
 func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +242,7 @@ func (s *Supervisor) killEscaped() {
 	}
 }
 
-// recordExit moves a process from the live to the ended ones, and replaces or drops old ones.
+// recordExit moves a process from the live to the ended ones, of which it drops the oldest.
 func (s *Supervisor) recordExit(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,18 +252,8 @@ func (s *Supervisor) recordExit(p *Process) {
 		return
 	}
 	delete(s.live, k)
-	s.ended[k] = p
+	s.ended[k] = p.exitRecord()
 	s.endOrder = append(s.endOrder, k)
-	if n := len(s.endOrder); n > maxFullExits {
-		old := s.endOrder[n-1-maxFullExits]
-		r := s.ended[old].exitRecord()
-		if n-2 >= maxFullExits { // most have the same limits as the record before them: share the map
-			if previous := s.ended[s.endOrder[n-2-maxFullExits]]; maps.Equal(r.mechanisms, previous.mechanisms) {
-				r.mechanisms = previous.mechanisms
-			}
-		}
-		s.ended[old] = r
-	}
 	if len(s.endOrder) > maxExits {
 		delete(s.ended, s.endOrder[0])
 		s.endOrder = slices.Delete(s.endOrder, 0, 1)

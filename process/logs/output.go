@@ -91,17 +91,6 @@ func (o *Output) Lines() []Line {
 	return append([]Line(nil), o.lines...)
 }
 
-// Tail returns the newest n lines, each changed by shorten, without the memory of the others.
-func (o *Output) Tail(n int, shorten func(string) string) *Output {
-	lines := o.Lines()
-	tail := &Output{incarnation: o.incarnation, lines: slices.Clone(lines[len(lines)-min(len(lines), n):]), closed: true}
-	for i, line := range tail.lines {
-		tail.lines[i].Text = strings.Clone(shorten(line.Text))
-		tail.bytes += len(tail.lines[i].Text)
-	}
-	return tail
-}
-
 // The streams of a Line.
 const (
 	Stdout = "stdout"
