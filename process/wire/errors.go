@@ -47,8 +47,6 @@ type RemoteError struct {
 	// NotBegun means that the worker, which ends, has not begun the call, and begins none any more. Call and Do fail
 	// with a *CallError for it.
 	NotBegun bool `json:"not_begun,omitempty"`
-	// Headers are those of the error response; nil for none.
-	Headers map[string]string `json:"-"`
 }
 
 // MethodNotFound reports whether the worker has no such method, in either protocol.

@@ -105,11 +105,10 @@ func appendHead(dst []byte, f Frame, t Trace, timeout int64) ([]byte, error) {
 		dst = t.appendHeaders(dst)
 	}
 	if timeout >= 0 {
-		dst = append(dst, 0, byte(len(timeoutHeader)), 0, 0)
-		dst = append(dst, timeoutHeader...)
-		value := len(dst)
-		dst = appendInt(dst, timeout)
-		binary.BigEndian.PutUint16(dst[value-len(timeoutHeader)-2:], uint16(len(dst)-value))
+		var digits [20]byte
+		value := strconv.AppendInt(digits[:0], timeout, 10)
+		dst = append(dst, 0, byte(len(timeoutHeader)), 0, byte(len(value)))
+		dst = append(append(dst, timeoutHeader...), value...)
 	}
 	h := len(dst) - at
 	if h > MaxHeaders {
@@ -211,8 +210,6 @@ func appendHeader(dst []byte, k, v string) []byte {
 	dst = append(dst, k...)
 	return append(dst, v...)
 }
-
-func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
 
 // parseHeaders decodes a header block; nil if it is empty. It fails if a length exceeds the block, a key is empty or
 // duplicate, or the text is not UTF-8.

@@ -229,7 +229,6 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 		if err != nil {
 			return err
 		}
-		failure.Headers = headers
 		if h.id >= firstPingID {
 			known = c.ping.receive(h.id, failure)
 			break

@@ -119,8 +119,8 @@ func TestARemoteErrorIsComplete(t *testing.T) {
 	var failure *RemoteError
 	require.ErrorAs(t, await(t, done).err, &failure)
 	require.Equal(t, RemoteError{Code: "oom", Type: "E", Message: "m", Traceback: "t", Data: json.RawMessage(`[1]`),
-		Fatal:   true,
-		Headers: map[string]string{"tempool-count-x": "1"}}, *failure)
+		Fatal: true}, *failure)
+	require.Equal(t, map[string]int64{"x": 1}, CountsOf(c))
 }
 
 func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {

@@ -38,15 +38,16 @@ func (d *jsonrpc) inputs() []any { return []any{d.in} }
 func (d *jsonrpc) input() any    { return d.in }
 
 func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
-	return d.append(dst, id, r)
+	var digits [10]byte
+	return d.append(dst, strconv.AppendUint(digits[:0], uint64(id), 10), r)
 }
 
 func (d *jsonrpc) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	return d.append(dst, 0, r)
+	return d.append(dst, nil, r)
 }
 
-// append appends a request, or a notification if id is 0.
-func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, error) {
+// append appends a request, or a notification if id is empty.
+func (d *jsonrpc) append(dst, id []byte, r Request) ([]byte, []byte, error) {
 	if len(r.Method) == 0 || len(r.Method) > MaxMethod {
 		return dst, nil, ErrInvalidMethod
 	}
@@ -61,17 +62,14 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 
-// message encodes a request; params is JSON in one line, or empty.
-func message(id uint32, method string, params []byte) []byte {
+// message encodes a request, or a notification if id is empty; id and params are JSON in one line.
+func message(id []byte, method string, params []byte) []byte {
 	msg := make([]byte, 0, 64+len(method)+len(params))
 	msg = append(msg, `{"jsonrpc":"2.0",`...)
-	if id != 0 {
-		msg = append(msg, `"id":`...)
-		msg = strconv.AppendUint(msg, uint64(id), 10)
-		msg = append(msg, ',')
+	if len(id) > 0 {
+		msg = append(append(append(msg, `"id":`...), id...), ',')
 	}
-	name, _ := json.Marshal(method) // a string never fails
-	msg = append(append(msg, `"method":`...), name...)
+	msg = append(append(msg, `"method":`...), quoted(method)...)
 	if len(params) > 0 {
 		msg = append(append(msg, `,"params":`...), params...)
 	}
@@ -103,7 +101,7 @@ func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	number := strconv.FormatUint(uint64(id), 10)
 	switch {
 	case d.framingName != FramingLine:
-		return d.framing.wrap(nil, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`))), nil
+		return d.framing.wrap(nil, message(nil, "$/cancelRequest", []byte(`{"id":`+number+`}`))), nil
 	case method == "initialize":
 		return nil, nil // MCP forbids to cancel it; without a response the Conn ends
 	}
@@ -117,7 +115,7 @@ func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 // cancelled is the message that cancels a request of an MCP server.
 func (d *jsonrpc) cancelled(id string) []byte {
 	params := []byte(`{"requestId":` + id + `,"reason":"the caller has stopped waiting"}`)
-	return d.framing.wrap(nil, message(0, "notifications/cancelled", d.withMeta(params)))
+	return d.framing.wrap(nil, message(nil, "notifications/cancelled", d.withMeta(params)))
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
@@ -125,7 +123,7 @@ func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
 	if d.o.MCPMeta != nil {
 		params = d.withMeta([]byte("{}"))
 	}
-	return d.framing.wrap(dst, message(id, d.o.PingMethod, params))
+	return d.framing.wrap(dst, message(strconv.AppendUint(nil, uint64(id), 10), d.o.PingMethod, params))
 }
 
 // withMeta adds Options.MCPMeta to params, an object without it.
@@ -149,9 +147,7 @@ func Listen(c *Conn, n int64, method string, params []byte) (stop func()) {
 		return func() {}
 	}
 	id := Listener(n)
-	request := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), quoted(method), []byte(`,"params":`), params,
-		[]byte{'}'})
-	c.out.send(d.framing.wrap(nil, request), nil) // if this fails, the Conn ends
+	c.out.send(d.framing.wrap(nil, message([]byte(id), method, params)), nil) // if this fails, the Conn ends
 	return func() { c.out.send(d.cancelled(id), nil) }
 }
 

@@ -76,8 +76,7 @@ type Incoming struct {
 	conn   *Conn
 }
 
-// Answer answers a request that the receiver has taken, with its result or its error, which are JSON in one line. A
-// Conn that has ended drops it.
+// Answer answers a request with its result or its error, which are JSON in one line. A Conn that has ended drops it.
 func (m Incoming) Answer(result, failure json.RawMessage) {
 	member, value := `,"result":`, result
 	if failure != nil {
@@ -181,21 +180,14 @@ func (d *jsonrpc) answerRequest(c *Conn, id json.RawMessage, method string, para
 	if first := id[0]; first != '"' && first != '-' && (first < '0' || first > '9') {
 		return violation("a request with id %.40s: an id is a string or a number", id)
 	}
-	var msg bytes.Buffer
-	msg.WriteString(`{"jsonrpc":"2.0","id":`)
-	if err := json.Compact(&msg, id); err != nil {
-		return violation("a request with id %.40s", id)
-	}
 	if result, known := defaultAnswer(method, params); known {
-		msg.WriteString(`,"result":` + result + `}`)
-	} else {
-		failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not support " +
-			method})
-		if err != nil {
-			return err
-		}
-		msg.WriteString(`,"error":` + string(failure) + `}`)
+		Incoming{ID: id, conn: c}.Answer(json.RawMessage(result), nil)
+		return nil
 	}
-	c.out.send(d.framing.wrap(nil, msg.Bytes()), nil) // if this fails, the Conn ends
-	return nil
+	failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not support " +
+		method})
+	if err == nil {
+		Incoming{ID: id, conn: c}.Answer(nil, failure)
+	}
+	return err
 }
