@@ -56,7 +56,7 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 		return api.Sample{}, ErrNoProcess
 	}
 	// an older table does not contain the process
-	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt)))
+	table, err := tree.RecentTable(min(maxAge, time.Since(p.startedAt)))
 	if err != nil {
 		return api.Sample{}, err
 	}
@@ -78,7 +78,7 @@ func (s *Supervisor) sampleLoop(ctx context.Context) {
 		if len(processes) == 0 {
 			continue
 		}
-		table, err := s.tables.Recent(maxSampleAge)
+		table, err := tree.RecentTable(maxSampleAge)
 		if err != nil {
 			s.logger.Error("cannot sample processes", "error", err)
 			continue

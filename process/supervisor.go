@@ -66,7 +66,6 @@ type Supervisor struct {
 	noCgroups   string          // why there are none
 	host        limits.Host
 	ports       portAllocator
-	tables      tree.TableCache
 	pss         tree.PSSBudget
 	rootWorkers sync.Once       // logs that workers run as root
 	ctx         context.Context // ends when Close has stopped everything

@@ -57,18 +57,18 @@ func TestCPUIsNotMeasuredOverLessThan200Milliseconds(t *testing.T) {
 }
 
 func TestConcurrentReadersShareOneScan(t *testing.T) {
-	var shared TableCache
+	shared := sharedReads{read: scanTable}
 	tables := make([]*Table, 20)
 	var all sync.WaitGroup
 	for i := range tables {
-		all.Go(func() { tables[i], _ = shared.Recent(time.Hour) })
+		all.Go(func() { tables[i], _ = shared.since(time.Now().Add(-time.Hour), nil) })
 	}
 	all.Wait()
 	for _, got := range tables {
 		require.Same(t, tables[0], got)
 	}
 	require.NotNil(t, tables[0].entries[os.Getpid()])
-	fresh, err := shared.Recent(0)
+	fresh, err := shared.after(nil)
 	require.NoError(t, err)
 	require.NotSame(t, tables[0], fresh)
 }

@@ -193,27 +193,9 @@ func scanTable(visit func(*Entry)) (*Table, error) {
 	return newTable(at, entries), nil
 }
 
-// TableCache shares one scan of the process table among callers that need one at about the same time. The zero value is
-// ready to use.
-type TableCache struct {
-	mu   sync.Mutex
-	last *Table
-}
-
-// Recent returns a scan that was younger than maxAge when Recent was called.
-func (c *TableCache) Recent(maxAge time.Duration) (*Table, error) {
-	oldest := time.Now().Add(-maxAge) // before the wait for the lock: the scan of another caller may begin meanwhile
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last != nil && c.last.At.After(oldest) {
-		return c.last, nil
-	}
-	t, err := ScanTable(nil)
-	if err != nil {
-		return nil, err
-	}
-	c.last = t
-	return t, nil
+// RecentTable is ScanTable without a visit, or the last scan if that was younger than maxAge when RecentTable was called.
+func RecentTable(maxAge time.Duration) (*Table, error) {
+	return scans.since(time.Now().Add(-maxAge), nil)
 }
 
 // Identify returns the process that has the PID now; false if there is none or it cannot be read.
@@ -237,6 +219,7 @@ type sharedReads struct {
 	read func(visit func(*Entry)) (*Table, error)
 
 	reading sync.Mutex // held during a read
+	last    *Table     // guarded by reading; nil before the first
 	mu      sync.Mutex // guards next and its visits
 	next    *tableRead // has not begun; nil while nobody waits for it
 }
@@ -250,7 +233,10 @@ type tableRead struct {
 }
 
 // after returns a table whose read began after the call. visit is called as by read, perhaps on another goroutine.
-func (s *sharedReads) after(visit func(*Entry)) (*Table, error) {
+func (s *sharedReads) after(visit func(*Entry)) (*Table, error) { return s.since(time.Now(), visit) }
+
+// since is after without a visit for any read that has begun after oldest.
+func (s *sharedReads) since(oldest time.Time, visit func(*Entry)) (*Table, error) {
 	s.mu.Lock()
 	if s.next == nil {
 		s.next = &tableRead{}
@@ -261,11 +247,16 @@ func (s *sharedReads) after(visit func(*Entry)) (*Table, error) {
 
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	if visit == nil && s.last != nil && s.last.At.After(oldest) {
+		return s.last, nil
+	}
 	if !r.done { // then r is still the next one
 		s.mu.Lock()
 		s.next = nil
 		s.mu.Unlock()
-		r.table, r.err = s.read(r.visit)
+		if r.table, r.err = s.read(r.visit); r.err == nil {
+			s.last = r.table
+		}
 		r.done = true
 	}
 	return r.table, r.err
