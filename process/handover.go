@@ -336,7 +336,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	s.mu.Lock()
 	s.noteNewestLocked(r.Worker, r.Incarnation)
 	s.mu.Unlock()
-	s.supervise(p)
+	s.supervise(p, s.live)
 	return p, nil
 }
 

@@ -122,14 +122,7 @@ func (s *Supervisor) askEra(sp spec.Spec, number int64) (era string, err error) 
 	if err != nil {
 		return "", fmt.Errorf("start the MCP server to ask which revisions it speaks: %w", markExhausted(err))
 	}
-	s.mu.Lock()
-	s.templateProcesses[p.key()] = p
-	s.processes.Add(1)
-	s.mu.Unlock()
-	go func() {
-		defer s.processes.Done()
-		p.supervise()
-	}()
+	s.supervise(p, s.templateProcesses)
 	ctx, cancel := context.WithTimeout(s.ctx, eraTimeout)
 	defer cancel()
 	var answer wire.Response

@@ -231,7 +231,7 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	if launch.after == nil {
-		s.supervise(p)
+		s.supervise(p, s.live)
 	}
 	return p, nil
 }
@@ -239,18 +239,16 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 // isTemplate reports whether the process never serves: others are its forks.
 func (p *Process) isTemplate() bool { return p.spec.Pool.Protocol == protocolTemplate }
 
-// supervise lists a process until it has ended.
-func (s *Supervisor) supervise(p *Process) {
+// supervise lists a process in s.live or s.templateProcesses until it has ended.
+func (s *Supervisor) supervise(p *Process, in map[key]*Process) {
 	s.mu.Lock()
-	s.live[p.key()] = p
-	s.processes.Add(1)
+	in[p.key()] = p
 	s.mu.Unlock()
-	go func() {
-		defer s.processes.Done()
+	s.processes.Go(func() {
 		for p != nil {
 			p = p.supervise()
 		}
-	}()
+	})
 }
 
 // kind is what runs one incarnation. Its Process decides when it starts and stops, speaks the protocol, and classifies

@@ -108,16 +108,11 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 	if err == nil {
 		t.control = conn.(*net.UnixConn) // of a pair of Unix sockets
 	}
+	s.supervise(p, s.templateProcesses)
 	s.mu.Lock()
 	t.process = p
-	s.templateProcesses[p.key()] = p
-	s.processes.Add(1)
 	unwanted := s.closing || t.dropped
 	s.mu.Unlock()
-	go func() {
-		defer s.processes.Done()
-		p.supervise()
-	}()
 	p.AfterEnd(func() {
 		s.dropTemplate(t)
 		if t.control != nil {
