@@ -312,7 +312,7 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	return lease, nil
 }
 
-// adoptForLocked records a client's lease of this pool, if its process is here.
+// adoptForLocked records a client's lease of this pool that has just been granted or renewed, if its process is here.
 func (p *poolState) adoptForLocked(granted api.Lease, requestID string, sent time.Time) {
 	ref, err := api.ParseLeaseID(granted.ID)
 	if err != nil || granted.Host != p.dispatcher.config.HostID {

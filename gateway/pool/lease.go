@@ -10,25 +10,13 @@ import (
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
-// adopt records a client's lease that the workflow has just renewed, if its process is here.
-func (d *Dispatcher) adopt(granted api.Lease, sent time.Time) {
-	ref, err := api.ParseLeaseID(granted.ID)
-	if err != nil || granted.Host != d.config.HostID {
-		return
-	}
-	if u := d.upstreamFor(ref); u != nil {
-		u.pool.mu.Lock()
-		defer u.pool.mu.Unlock()
-		u.adoptLocked(granted, ref, lease.Expiry(granted, sent))
-	}
-}
-
 // Renew extends a client's lease to ttlMS milliseconds from now; 0 means the spec's lease.ttl.
 func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, ttlMS int64) (*api.Lease, error) {
 	if invalid := api.CheckTTL(ttlMS); invalid != nil {
 		return nil, invalid
 	}
-	if _, err := d.clientLease(id, a); err != nil {
+	ref, err := d.clientLease(id, a)
+	if err != nil {
 		return nil, err
 	}
 	named := id
@@ -40,7 +28,11 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 	if err != nil {
 		return nil, err
 	}
-	d.adopt(*lease, sent)
+	if p := d.knownPool(ref.Pool); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.adoptForLocked(*lease, "", sent)
+	}
 	return lease, nil
 }
 

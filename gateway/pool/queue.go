@@ -246,9 +246,8 @@ type shares struct {
 
 // share are the queued calls of one client: the last is the one to displace.
 type share struct {
-	client string
-	calls  ordered.Heap[*waiter] // the last first
-	place  int                   // in most
+	calls ordered.Heap[*waiter] // the last first
+	place int                   // in most
 }
 
 func newShares() shares {
@@ -261,7 +260,7 @@ func newShares() shares {
 func (s *shares) add(w *waiter) {
 	own := s.byClient[w.client]
 	if own == nil {
-		own = &share{client: w.client, calls: ordered.Heap[*waiter]{
+		own = &share{calls: ordered.Heap[*waiter]{
 			Before: func(a, b *waiter) bool { return b.before(a.arrival) },
 			Place:  func(w *waiter) *int { return &w.sharePlace },
 		}}
