@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/logs"
@@ -21,8 +20,7 @@ import (
 type Exit struct {
 	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
-	Reason string    `json:"reason"`
-	At     time.Time `json:"at"`
+	Reason string
 }
 
 // Outcome is how the incarnation ended, as far as this host knows.

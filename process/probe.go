@@ -44,7 +44,8 @@ func (p *Process) Probe(ctx context.Context) error {
 	health := p.spec.Health
 	if limit := health.Timeout.D(); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, noAnswer(health.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit,
+			fmt.Errorf("no answer within health.timeout (%s)", health.Timeout))
 		defer cancel()
 	}
 	var err error
@@ -61,13 +62,6 @@ func (p *Process) Probe(ctx context.Context) error {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	return fmt.Errorf("%s probe of %s: %w", health.Kind, p.key(), err)
-}
-
-// noAnswer is the error of a probe that has reached health.timeout. Most probes do not.
-type noAnswer spec.Duration
-
-func (limit noAnswer) Error() string {
-	return fmt.Sprintf("no answer within health.timeout (%s)", spec.Duration(limit))
 }
 
 func (p *Process) probeRPC(ctx context.Context) error {

@@ -128,7 +128,6 @@ func (p *Process) finish(e ending) {
 	if last := lastOutput(p.logs); last != "" && exit.Failed() {
 		exit.Reason += "; last output:\n" + last
 	}
-	exit.At = time.Now()
 	if e.left.Complete() {
 		p.kind.release()
 	} else {
@@ -160,7 +159,7 @@ func (p *Process) releaseToKeeper() bool {
 	p.logs.Close()
 	p.closeNamespaces()
 	p.head.mu.Lock()
-	p.head.handedOver, p.head.exit = true, Exit{Reason: "handed over to the next agent", At: time.Now()}
+	p.head.handedOver, p.head.exit = true, Exit{Reason: "handed over to the next agent"}
 	p.head.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
 	p.supervisor.recordExit(p.head)
