@@ -28,8 +28,8 @@ type openFunc func(t *testing.T, config sessions.Config) sessions.Store
 func TestEveryStoreConforms(t *testing.T) {
 	for name, open := range map[string]openFunc{
 		"memory":                  openMemory,
-		"embedded, sync always":   embeddedOpener(embedded.SyncAlways),
-		"embedded, sync interval": embeddedOpener(embedded.SyncInterval),
+		"embedded, sync always":   embeddedOpener(spec.SyncAlways),
+		"embedded, sync interval": embeddedOpener(spec.SyncInterval),
 	} {
 		t.Run(name, func(t *testing.T) { conforms(t, open) })
 	}
@@ -75,7 +75,7 @@ func openMemory(_ *testing.T, config sessions.Config) sessions.Store {
 	return embedded.InMemory(config)
 }
 
-func embeddedOpener(sync embedded.Sync) openFunc {
+func embeddedOpener(sync string) openFunc {
 	return func(t *testing.T, config sessions.Config) sessions.Store {
 		store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
 		require.NoError(t, err)

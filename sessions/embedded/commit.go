@@ -10,10 +10,11 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/spec"
 )
 
 const (
-	// batchDelay is how long SyncInterval collects writes into one batch. Above maxLag, writers wait for the disk.
+	// batchDelay is how long spec.SyncInterval collects writes into one batch. Above maxLag, writers wait for the disk.
 	batchDelay = 40 * time.Millisecond
 	maxLag     = 100 * time.Millisecond
 	// maxBatchBytes limits the records waiting in memory; writers above it wait for the disk.
@@ -64,7 +65,7 @@ func (s *Store) enqueueLocked(id string, record []byte) *batch {
 	}
 	b.records[id] = record
 	b.bytes += len(id) + len(record)
-	urgent := s.sync == SyncAlways || b.bytes > maxBatchBytes
+	urgent := s.sync == spec.SyncAlways || b.bytes > maxBatchBytes
 	s.wakeCommitter(urgent)
 	if urgent || s.current != nil && now.Sub(s.current.began) > maxLag {
 		return b

@@ -16,18 +16,7 @@ import (
 
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/expirylru"
-)
-
-// Sync says when a write is acknowledged.
-type Sync string
-
-// Values of Sync.
-const (
-	// SyncAlways acknowledges a write when it is on disk.
-	SyncAlways Sync = "always"
-	// SyncInterval acknowledges a write at once. A crash loses at most the last 100 ms: if the disk is slower than that,
-	// writers wait.
-	SyncInterval Sync = "interval"
+	"github.com/tempool/tempool/spec"
 )
 
 // Options of a store.
@@ -35,8 +24,9 @@ type Options struct {
 	sessions.Config
 	// Path is the file. Open creates it and its directory. Only one process can open it at a time.
 	Path string
-	// Sync defaults to SyncAlways.
-	Sync Sync
+	// Sync says when a write is acknowledged: with spec.SyncAlways, the default, when it is on disk; with
+	// spec.SyncInterval at once. A crash then loses at most the last 100 ms: if the disk is slower than that, writers wait.
+	Sync string
 }
 
 // state is what the store holds in memory about a session, in addition to its expiry.
@@ -69,7 +59,7 @@ type Store struct {
 	writeErr      error // why the last batch could not be written
 	max           int
 	onFull        sessions.OnFull
-	sync          Sync
+	sync          string
 	closed        error // why there are no operations any more
 	closeErr      error
 }
@@ -77,7 +67,7 @@ type Store struct {
 // Open opens the file. It fails with CodeStoreUnavailable if another process has it open or if it is damaged.
 func Open(options Options) (*Store, error) {
 	options.Config = options.Config.WithDefaults()
-	options.Sync = cmp.Or(options.Sync, SyncAlways)
+	options.Sync = cmp.Or(options.Sync, spec.SyncAlways)
 	db, stored, err := openFile(options.Path)
 	if err != nil {
 		return nil, err
@@ -325,7 +315,7 @@ func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 }
 
 // SetSync replaces Options.Sync.
-func (s *Store) SetSync(sync Sync) {
+func (s *Store) SetSync(sync string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sync = sync

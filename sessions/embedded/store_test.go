@@ -43,7 +43,7 @@ func put(key, value string) func(*sessions.Session) error {
 }
 
 func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
-	for _, sync := range []Sync{SyncAlways, SyncInterval} {
+	for _, sync := range []string{spec.SyncAlways, spec.SyncInterval} {
 		now := time.Now()
 		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync,
 			Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
@@ -103,7 +103,7 @@ func TestADirectoryThatCannotBeCreatedIsReported(t *testing.T) {
 // filledFile makes a file with sessions of many sizes.
 func filledFile(t *testing.T) (path string, content []byte) {
 	path = filepath.Join(t.TempDir(), "s.db")
-	store := openStore(t, Options{Path: path, Sync: SyncInterval})
+	store := openStore(t, Options{Path: path, Sync: spec.SyncInterval})
 	for i := range 300 {
 		_, err := store.Create(t.Context(),
 			&sessions.Session{ID: fmt.Sprint("s", i),
@@ -228,12 +228,12 @@ func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
 
 // A file size limit stands in for a full disk.
 func TestAStoreThatCannotWriteRejectsWritesAndRecovers(t *testing.T) {
-	for _, sync := range []Sync{SyncAlways, SyncInterval} {
+	for _, sync := range []string{spec.SyncAlways, spec.SyncInterval} {
 		t.Run(string(sync), func(t *testing.T) { testFullDisk(t, sync) })
 	}
 }
 
-func testFullDisk(t *testing.T, sync Sync) {
+func testFullDisk(t *testing.T, sync string) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	store := openStore(t, Options{Path: path, Sync: sync})
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})

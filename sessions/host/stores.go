@@ -209,17 +209,11 @@ func (s *Stores) poolsFor(pool string) []string {
 
 // activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
 // is replaced, it returns all known pools.
-func (s *Stores) activePoolsLocked() (names []string) {
-	for name, p := range s.pools {
-		if p.processes > 0 {
-			names = append(names, name)
-		}
+func (s *Stores) activePoolsLocked() []string {
+	if names := s.poolsWhereLocked(func(spec.Sessions) bool { return true }); len(names) > 0 {
+		return names
 	}
-	if len(names) == 0 {
-		names = slices.Collect(maps.Keys(s.pools))
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.pools))
 }
 
 // openFor returns the store with these settings for a pool, opens it if necessary, and applies its bounds.
@@ -238,7 +232,7 @@ func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
 		known.store.ForEach(func(store sessions.Replica) {
 			if file, is := store.(*embedded.Store); is && settings.Store == spec.StoreEmbedded {
-				file.SetSync(embedded.Sync(settings.Sync))
+				file.SetSync(settings.Sync)
 			}
 		})
 		known.settings = settings
@@ -288,7 +282,7 @@ func (s *Stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
 		return embedded.InMemory(config), nil
 	case spec.StoreEmbedded:
 		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile),
-			Sync: embedded.Sync(settings.Sync)})
+			Sync: settings.Sync})
 	case spec.StoreRedis:
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/spec"
 )
 
 const (
@@ -57,11 +58,11 @@ func measureSessions(ctx context.Context, b *bench) {
 	check(memory.Close())
 	empty = heapMB()
 	store := must(embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"),
-		Sync: embedded.SyncInterval}))
+		Sync: spec.SyncInterval}))
 	defer store.Close()
 	fillSessions(ctx, store, sessionsStored)
 	// Unwritten records are on the heap, too. A durable write waits until all of them are written.
-	store.SetSync(embedded.SyncAlways)
+	store.SetSync(spec.SyncAlways)
 	must(store.Update(ctx, sessionID(0), func(*sessions.Session) error { return nil }))
 	inFile := (heapMB() - empty) * 1000 / sessionsStored
 
@@ -94,9 +95,9 @@ func measureSessions(ctx context.Context, b *bench) {
 		{r.row("sync always: updates, 8 callers", "/s"), 0, update},
 	}
 	for range b.rounds {
-		store.SetSync(embedded.SyncInterval)
+		store.SetSync(spec.SyncInterval)
 		workAll(ctx, fast)
-		store.SetSync(embedded.SyncAlways)
+		store.SetSync(spec.SyncAlways)
 		workAll(ctx, durable)
 	}
 	r.ratio("sync always: update ÷ bare write", durable[2].row, durable[0].row)
