@@ -4,13 +4,18 @@ import (
 	"cmp"
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/updatelimit"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // silentTemporal is a Temporal client that does not answer updates in time.
@@ -87,4 +92,41 @@ func TestAnUpdateThatNobodyCancelledHasTimedOut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	temporal.asked = cancel
 	require.NotErrorIs(t, checkout(ctx), api.ErrUnavailable, "its caller cancelled it")
+}
+
+// busyWorkers is a Temporal client of a pool whose workers refuse every checkout, and whose gateway does not answer.
+type busyWorkers struct {
+	client.Client
+	asked int
+}
+
+func (b *busyWorkers) QueryWorkflowWithOptions(context.Context,
+	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	status := api.PoolStatus{Pool: "p", Size: 16}
+	for slot := range status.Size {
+		status.Workers = append(status.Workers,
+			api.RosterEntry{Slot: slot, State: lifecycle.Ready, Endpoint: "unix:/nonexistent"})
+	}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(status)
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func (b *busyWorkers) UpdateWorkflow(context.Context,
+	client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	b.asked++
+	return nil, temporal.NewApplicationError("leased", string(api.CodeBusy))
+}
+
+// It asks some workers at once, then some in pauses that double, then one every one to three seconds; and so again when
+// it has tried the gateways again.
+func TestAClientThatWaitsWithoutAGatewayCostsFewUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := &busyWorkers{}
+		c := NewClient(busy, "default")
+		defer c.Close()
+		_, err := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "me", Wait: time.Minute})
+		require.ErrorIs(t, err, api.ErrQueueTimeout)
+		require.Greater(t, busy.asked, 20)
+		require.Less(t, busy.asked, 80)
+	})
 }

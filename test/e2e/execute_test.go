@@ -130,18 +130,6 @@ func TestExecuteCallsAPool(t *testing.T) {
 		require.Equal(t, "because", workerError.Message)
 	})
 
-	t.Run("rejects invalid input without a retry", func(t *testing.T) {
-		for id, request := range map[string]map[string]any{
-			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1},
-			"negative": {"method": "add", "timeout_ms": -1},
-		} {
-			failure, _ := executeFailure(t,
-				env.startCallWorkflow(id, executeInput{Pool: "called", Request: request}).Get(t.Context(), nil))
-			require.Equal(t, string(api.CodeInvalid), failure.Type(), id)
-			require.True(t, failure.NonRetryable(), id)
-		}
-	})
-
 	t.Run("enforces the timeout of a call", func(t *testing.T) {
 		run := env.startCallWorkflow("late",
 			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"},

@@ -107,30 +107,3 @@ func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	second.kill()
 	movedTo("other")
 }
-
-func TestAWorkerWithoutAHostStaysPendingAndSaysWhy(t *testing.T) {
-	env := oneHost(t, "labelled", "--labels", "gpu")
-	s := echoSpec("homeless", 1)
-	pool := env.beginPool(s)
-	st := env.waitState(pool, 0, lifecycle.Pending)
-	require.Contains(t, st.Reason, "tempool/place/default")
-	env.startAgent("home")
-	env.waitReady(pool, 1)
-}
-
-func TestCapacityIsNeverExceeded(t *testing.T) {
-	env := oneHost(t, "small", "--capacity", "2")
-	pool := env.beginPool(echoSpec("capacity", 4))
-	env.waitFor(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
-		pending := 0
-		for _, worker := range v.Workers {
-			if worker.State == lifecycle.Pending {
-				pending++
-			}
-		}
-		require.LessOrEqual(t, v.Ready, 2)
-		return v.Ready == 2 && pending == 2
-	})
-	env.startAgent("more", "--capacity", "2")
-	env.waitReady(pool, 4)
-}

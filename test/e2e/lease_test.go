@@ -151,24 +151,6 @@ func (env *testEnv) acceptedEvents(id string) []*history.HistoryEvent {
 	return slices.DeleteFunc(events, func(e *history.HistoryEvent) bool { return repeated[e.GetEventId()] })
 }
 
-func eventsOfALease(env *testEnv) {
-	t := env.t
-	s := echoSpec("cost", 1)
-	s.Lease.TTL, s.Health.Checkpoint = spec.Duration(time.Hour), spec.Duration(time.Hour) // no timer fires during the test
-	pool := env.startPool(s)
-	id := api.WorkerWorkflowID("cost", 0)
-	before := len(env.acceptedEvents(id))
-	const leases = 100
-	for range leases {
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
-		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
-		env.waitState(pool, 0, lifecycle.Ready)
-	}
-	after := len(env.acceptedEvents(id))
-	t.Logf("%d leases wrote %d events: %.2f each", leases, after-before, float64(after-before)/leases)
-	require.LessOrEqual(t, after-before, 9*leases)
-}
-
 func eventsOfAnIdleWorker(env *testEnv) {
 	t := env.t
 	s := echoSpec("idle", 1)

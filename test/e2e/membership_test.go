@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,44 +24,6 @@ func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) b
 }
 
 func up(s api.HostStatus) bool { return s.State == api.HostUp }
-
-var twins = flag.Int("twins", 2, "how often two agents start at once with one host id")
-
-func TestOfTwoAgentsStartedAtOnceWithOneHostIDOneServes(t *testing.T) {
-	parts := map[string]func(*testEnv){}
-	for try := range *twins {
-		host := fmt.Sprint("shared-", try)
-		parts[host] = func(env *testEnv) {
-			t := env.t
-			agents := []*agent{}
-			ended := make(chan int, 2)
-			for i, dir := range []string{"-a", "-b"} {
-				a := env.startAgent(host, "--labels", host, "--state-dir", filepath.Join(env.dir, host+dir))
-				agents = append(agents, a)
-				go func() { _ = a.cmd.Wait(); ended <- i }()
-			}
-			loser := <-ended
-			require.Equal(t, 1, agents[loser].cmd.ProcessState.ExitCode())
-			log, err := os.ReadFile(agents[loser].log)
-			require.NoError(t, err)
-			require.Contains(t, string(log), fmt.Sprintf("host id %q is held by agent", host))
-			s := echoSpec(host, 2)
-			s.Pool.Placement = host
-			pool := env.startPool(s)
-			require.EqualValues(t, 1, env.hostStatus(host, "one agent holds the host", up).Epoch)
-			view, err := pool.Workers(t.Context())
-			require.NoError(t, err)
-			for _, worker := range view.Workers {
-				require.Empty(t, worker.RestartsByReason)
-				require.Empty(t, worker.EndedByOutcome)
-			}
-			env.stopPool(pool)
-			require.NoError(t, agents[1-loser].cmd.Process.Signal(os.Interrupt))
-			require.Equal(t, 1-loser, <-ended)
-		}
-	}
-	newEnv(t).atOnce(parts)
-}
 
 // One host id has five agents, one after the other: a killed one is followed at once on its state folder, and after its
 // loss elsewhere; one on a copy of the state folder ends the one before; and one that was frozen and succeeded ends

@@ -69,8 +69,7 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 		env.requireRecordedAsKilled(pool)
 	}
 	for name, c := range map[string]struct{ surge, leased bool }{
-		"surge": {true, false}, "in-place": {false, false}, "drain-timeout-surge": {true, true},
-		"drain-timeout-in-place": {false, true},
+		"surge": {true, false}, "drain-timeout-in-place": {false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := obstinateSpec(name, c.surge)

@@ -12,7 +12,6 @@ import (
 func TestAWorkerCostsFewEvents(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"until it is ready":     eventsUntilReady,
-		"a lease":               eventsOfALease,
 		"a day without work":    eventsOfAnIdleWorker,
 		"a checkout under load": eventsOfACheckoutUnderLoad,
 	})

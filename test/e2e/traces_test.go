@@ -180,19 +180,6 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 			[]string{attribute(call, "tempool.pool"), attribute(call, "tempool.worker"), attribute(call, "tempool.started")})
 	})
 
-	t.Run("a lease", func(t *testing.T) {
-		ctx, span := tracer.Start(t.Context(), "the client's")
-		defer span.End()
-		lease, err := pool.Checkout(ctx, tempool.CheckoutOptions{Holder: "me"})
-		require.NoError(t, err)
-		_, err = lease.CallRaw(ctx, "echo", []byte("hello"))
-		require.NoError(t, err)
-		require.NoError(t, lease.Checkin(ctx, api.OutcomeOK))
-		id, traceID := span.SpanContext().SpanID(), span.SpanContext().TraceID()
-		request := receiver.below(id[:], traceID[:], "POST /v1/leases/{id}/call/{method...}")
-		receiver.below(request.SpanId, traceID[:], "traced/echo")
-	})
-
 	t.Run("a cold start", func(t *testing.T) {
 		state := env.waitState(pool, 0, "ready")
 		ctx, span := tracer.Start(t.Context(), "the client's")
