@@ -30,7 +30,9 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	env.startAgent("right", "--capacity", "2")
 	_, err := pool.Scale(t.Context(), 4)
 	require.NoError(t, err)
-	env.eachWorkerCanBeCalled(pool)
+	for slot, worker := range env.waitReady(pool, 4).Workers {
+		require.Equal(t, []string{"left", "right"}[slot/2], worker.Host)
+	}
 	var mu sync.Mutex
 	served := map[string]int{}
 	watched := pool.With(tempool.CallOptions{Timeout: waitTimeout, Answered: func(a tempool.Answer) {
@@ -102,36 +104,6 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, int64(len(begun)), done.Load(), "each call that was answered ran")
-}
-
-// eachWorkerCanBeCalled calls each of four workers of two hosts, whatever host it is on.
-func (env *testEnv) eachWorkerCanBeCalled(pool *tempool.Pool) {
-	env.t.Helper()
-	for slot, worker := range env.waitReady(pool, 4).Workers {
-		require.Equal(env.t, []string{"left", "right"}[slot/2], worker.Host)
-	}
-	for slot := range 4 {
-		var answer tempool.Answer
-		worker := pool.With(tempool.CallOptions{Answered: func(a tempool.Answer) { answer = a }}).Worker(slot)
-		for i := range 3 {
-			name, got := fmt.Sprint(slot, "-", i), ""
-			require.NoError(env.t, worker.Call(env.t.Context(), "nap", []any{0, name}, &got))
-			require.Equal(env.t, name, got)
-			require.Equal(env.t, api.WorkerName(pool.Name(), slot), answer.Worker)
-		}
-	}
-	require.ErrorIs(env.t, pool.Worker(9).Call(env.t.Context(), "nap", nil, nil), tempool.ErrWorkerNotFound)
-
-	// A call waits for the next process of its worker.
-	before, err := pool.State(env.t.Context(), 2)
-	require.NoError(env.t, err)
-	killProcess(env.t, before.PID)
-	require.Eventually(env.t, func() bool {
-		return pool.Worker(2).Call(env.t.Context(), "add", []int{3, 4}, nil) == nil
-	}, waitTimeout, 50*time.Millisecond)
-	after, err := pool.State(env.t.Context(), 2)
-	require.NoError(env.t, err)
-	require.Greater(env.t, after.Incarnation, before.Incarnation)
 }
 
 func renewedLease(env *testEnv) {

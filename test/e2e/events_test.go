@@ -87,14 +87,13 @@ func (s *eventStream) await(worker string, wanted ...string) {
 		"%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
 }
 
-// awaitReported waits until steps are all transitions of a worker's history, by what also holds of them, and no others.
-// Events are emitted at least once: a workflow task that Temporal repeats emits its own again.
-func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps, wanted []string) bool,
-	steps func() []string) {
+// awaitReported waits until the transitions that a reader has got are all of the history of a pool's first worker, in
+// order, and no others. Events are emitted at least once: a workflow task that Temporal repeats emits its own again.
+func (env *testEnv) awaitReported(pool *tempool.Pool, reader *eventStream) {
 	env.t.Helper()
 	var recorded, reported []string
 	require.Eventually(env.t, func() bool {
-		history, err := pool.History(env.t.Context(), slot)
+		history, err := pool.History(env.t.Context(), 0)
 		if err != nil {
 			return false
 		}
@@ -104,10 +103,11 @@ func (env *testEnv) awaitReported(pool *tempool.Pool, slot int, holds func(steps
 				recorded = append(recorded, string(transition.From)+">"+string(transition.To))
 			}
 		}
-		reported = transitionsOnly(steps())
-		return holds(reported, recorded) &&
+		reported = slices.DeleteFunc(reader.steps(api.WorkerName(pool.Name(), 0)),
+			func(step string) bool { return !strings.Contains(step, ">") })
+		return holdsInOrder(reported, recorded) &&
 			!slices.ContainsFunc(reported, func(step string) bool { return !slices.Contains(recorded, step) })
-	}, waitTimeout, 50*time.Millisecond, "worker %d: recorded %v, reported %v", slot, &recorded, &reported)
+	}, waitTimeout, 50*time.Millisecond, "recorded %v, reported %v", &recorded, &reported)
 }
 
 // holdsInOrder reports whether steps hold the wanted ones in this order, perhaps with others between them.
@@ -118,21 +118,6 @@ func holdsInOrder(steps, wanted []string) bool {
 		}
 	}
 	return len(wanted) == 0
-}
-
-// holdsAll reports whether steps hold each wanted one as often as wanted.
-func holdsAll(steps, wanted []string) bool {
-	for _, step := range steps {
-		if i := slices.Index(wanted, step); i >= 0 {
-			wanted = slices.Delete(slices.Clone(wanted), i, i+1)
-		}
-	}
-	return len(wanted) == 0
-}
-
-// transitionsOnly leaves the transitions of steps.
-func transitionsOnly(steps []string) []string {
-	return slices.DeleteFunc(steps, func(step string) bool { return !strings.Contains(step, ">") })
 }
 
 // deferredSteps prints what has arrived when a test fails.
@@ -169,7 +154,7 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 		reader.await("watched/0", "created>starting", "starting>ready", "ready>busy", "busy>ready", "ready>failed",
 			"starting>ready")
 		reader.await("watched/0", api.EventProcessStarted, api.EventProcessEnded, api.EventProcessStarted)
-		env.awaitReported(pool, 0, holdsInOrder, func() []string { return reader.steps("watched/0") })
+		env.awaitReported(pool, reader)
 	}
 
 	// The cause of the crash is in the event of its end.
@@ -184,58 +169,4 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 
 	a.stop()                                                                  // while a stream is open
 	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
-}
-
-// Either agent may run the workflow of either worker: only all agents together have everything.
-func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
-	env := oneHost(t, "host-a", "--capacity", "1")
-	env.startAgent("host-b", "--capacity", "1")
-	pool := env.startPool(echoSpec("watched", 2))
-
-	followed := &eventStream{t: t}
-	ctx, stop := context.WithCancel(t.Context())
-	var following sync.WaitGroup
-	defer following.Wait()
-	defer stop()
-	var failures []error
-	following.Go(func() {
-		for event, err := range env.client.Events(ctx,
-			tempool.EventOptions{Pool: "watched", Follow: true, Since: time.Now().Add(-time.Hour)}) {
-			followed.mu.Lock()
-			if err != nil {
-				failures = append(failures, err)
-			} else {
-				followed.events = append(followed.events, event)
-			}
-			followed.mu.Unlock()
-		}
-	})
-	for slot := range 2 {
-		followed.await(api.WorkerName("watched", slot), "starting>ready")
-		killProcess(t, env.waitState(pool, slot, lifecycle.Ready).PID)
-	}
-	env.waitFor(pool, "both are ready again", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
-	})
-	for slot := range 2 {
-		worker := api.WorkerName("watched", slot)
-		env.awaitReported(pool, slot, holdsInOrder, func() []string {
-			held := &eventStream{t: t}
-			for event, err := range env.client.Events(t.Context(),
-				tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
-				if err != nil { // of an agent that is slow to answer
-					return nil
-				}
-				held.events = append(held.events, event)
-			}
-			return held.steps(worker)
-		})
-		// no order is promised between agents
-		env.awaitReported(pool, slot, holdsAll, func() []string { return followed.steps(worker) })
-	}
-	stop()
-	following.Wait()
-	for _, err := range failures { // before an agent's second heartbeat, or while it is slow to answer
-		require.Equal(t, api.CodeUnavailable, api.CodeOf(err), "%v", err)
-	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
-	env := oneHost(t, "race")
+func concurrentCheckouts(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("race", 1))
 	var mu sync.Mutex
 	var granted []*tempool.Lease
@@ -177,9 +177,11 @@ func eventsOfAnIdleWorker(env *testEnv) {
 
 func TestTheLifeOfALease(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
-		"the worker is reset after it has expired": resetAfterALease,
-		"it is recorded as data":                   leaseAsData,
-		"it is renewed while its holder lives":     renewedLease,
+		"of a hundred concurrent checkouts one is granted": concurrentCheckouts,
+		"it is recorded as data":                           leaseAsData,
+		"it is renewed while its holder lives":             renewedLease,
+		"it expires if nobody renews it, and is fenced":    unrenewedLease,
+		"the worker is reset after it has expired":         resetAfterALease,
 	})
 }
 
@@ -224,8 +226,8 @@ func (env *testEnv) requireFenced(host, lease string) {
 	}
 }
 
-func TestAnUnrenewedLeaseExpiresAndIsFenced(t *testing.T) {
-	env := oneHost(t, "expiry")
+func unrenewedLease(env *testEnv) {
+	t := env.t
 	pool := env.startPool(echoSpec("expiry", 1))
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	env.waitLater(pool, "the worker has been replaced", lease.Incarnation)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,8 +10,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestAWorkerWhoseProgramSaysThatItIsNotWellIsDegradedThenReplaced(t *testing.T) {
-	env := oneHost(t, "host")
+func illProgram(env *testEnv) {
+	t := env.t
 	s := pythonSpec("own-health", 1, "health.py")
 	s.Health.Interval = spec.Duration(time.Hour)
 	pool := env.startPool(s)

@@ -83,6 +83,7 @@ func TestPoolsThatShareAHost(t *testing.T) {
 		"calls from the command line":                              ctlCall,
 		"the full history spans continue-as-new":                   fullHistory,
 		"a leaking worker is replaced before its memory limit":     leakIsPredicted,
+		"one whose program is not well is degraded, then replaced": illProgram,
 	})
 }
 

@@ -50,11 +50,13 @@ func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Ke
 	return ran
 }
 
-func TestSessionsMigrate(t *testing.T) {
+func TestSessionsMigrateAndAreReleased(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"with their state in the worker":                                sessionMigrates,
 		"from a worker under load":                                      workerIsEvacuated,
 		"by workflows that continue as new, and a pool drains a worker": sessionWorkflowsContinue,
+		"after an orderly end":                                          releasedBeforeAnEnd,
+		"after their worker was idle, and is to go":                     releasedByAnIdleWorker,
 	})
 }
 
@@ -76,14 +78,6 @@ func sessionMigrates(env *testEnv) {
 	}, moves)
 	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"),
 		"the new worker has the value and gets the calls")
-
-	// A migration to the current worker does nothing.
-	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
-	require.NoError(t, err)
-	moves, err = migration.Wait(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, moves.Moved)
-	require.Contains(t, moves.Note, "already")
 
 	_, unknown := env.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
 	require.Contains(t, unknown, "pool move has no session nobodys")

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -43,13 +42,6 @@ func valueOf(ctx context.Context, c *http.Client, pool, session string) (value s
 	value, _ = answer[0].(string)
 	number, _ := answer[2].(float64)
 	return value, int64(number), nil
-}
-
-func TestSessionsAreReleased(t *testing.T) {
-	oneHost(t, "host").atOnce(map[string]func(*testEnv){
-		"before an orderly end":             releasedBeforeAnEnd,
-		"by an idle worker, before it goes": releasedByAnIdleWorker,
-	})
 }
 
 // Callers of sessions whose values are in the memory of one process call without a pause while it ends gracefully. None
@@ -99,50 +91,28 @@ func releasedBeforeAnEnd(env *testEnv) {
 	})
 }
 
-// A worker without a call in flight also releases its sessions when it is drained and when the pool is scaled down.
+// A worker without a call in flight also releases its sessions.
 func releasedByAnIdleWorker(env *testEnv) {
 	t := env.t
 	client := env.gatewayClient("host")
-	t.Run("drain", func(t *testing.T) {
-		s, _ := movingSpec(t, "idle", 1)
-		pool := env.startPool(s)
-		storeInSession(t, client, "idle", "mine", "of value")
-		require.Eventually(t, func() bool {
-			state, err := pool.State(t.Context(), 0)
-			return err == nil && state.State == lifecycle.Ready && state.Lease == nil
-		}, waitTimeout, 20*time.Millisecond, "the gateway returns its lease")
-		env.signal(pool, 0, api.SignalDrain, "")
-		env.waitState(pool, 0, lifecycle.Stopped)
-		worker := 0
-		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+	s, _ := movingSpec(t, "smaller", 2)
+	s.Rotation.DrainTimeout = spec.Duration(waitTimeout)
+	pool := env.startPool(s)
+	home := storeInSession(t, client, "smaller", "first", "of value")
+	if storeInSession(t, client, "smaller", "second", "before") == home { // each worker has a session, whichever goes
+		to := map[string]string{"smaller/0": "smaller/1", "smaller/1": "smaller/0"}[home]
+		migration, err := pool.Session("second").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
 		require.NoError(t, err)
-		restarted := env.waitState(pool, 0, lifecycle.Ready)
-		value, incarnation, err := valueOf(t.Context(), client, "idle", "mine")
+		_, err = migration.Wait(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, "of value", value)
-		require.EqualValues(t, restarted.Incarnation, incarnation)
-		env.stopPool(pool)
-	})
-	t.Run("scale-down", func(t *testing.T) {
-		s, _ := movingSpec(t, "smaller", 2)
-		s.Rotation.DrainTimeout = spec.Duration(waitTimeout)
-		pool := env.startPool(s)
-		home := storeInSession(t, client, "smaller", "first", "of value")
-		if storeInSession(t, client, "smaller", "second", "before") == home { // each worker has a session, whichever goes
-			to := map[string]string{"smaller/0": "smaller/1", "smaller/1": "smaller/0"}[home]
-			migration, err := pool.Session("second").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
-			require.NoError(t, err)
-			_, err = migration.Wait(t.Context())
-			require.NoError(t, err)
-		}
-		require.NotEqual(t, home, storeInSession(t, client, "smaller", "second", "of value"))
-		_, err := pool.Scale(t.Context(), 1)
+	}
+	require.NotEqual(t, home, storeInSession(t, client, "smaller", "second", "of value"))
+	_, err := pool.Scale(t.Context(), 1)
+	require.NoError(t, err)
+	env.waitReady(pool, 1)
+	for _, session := range []string{"first", "second"} {
+		value, _, err := valueOf(t.Context(), client, "smaller", session)
 		require.NoError(t, err)
-		env.waitReady(pool, 1)
-		for _, session := range []string{"first", "second"} {
-			value, _, err := valueOf(t.Context(), client, "smaller", session)
-			require.NoError(t, err)
-			require.Equal(t, "of value", value, session)
-		}
-	})
+		require.Equal(t, "of value", value, session)
+	}
 }

@@ -98,19 +98,6 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 		return status == http.StatusNotFound
 	}, waitTimeout, 10*time.Millisecond)
 
-	// An anonymous session that was asked for lives for several calls, until its TTL.
-	var anonymous, brief sessions.Session
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/sessions", "", "")), &anonymous))
-	require.True(t, sessions.IsTemporary(anonymous.ID))
-	require.Equal(t, s.Sessions.AnonymousTTL, anonymous.TTL)
-	require.Equal(t, fmt.Sprintf("%q", anonymous.ID), call("remember", `["name","Grace"]`, anonymous.ID))
-	require.Equal(t, `"Grace"`, call("recall", `["name"]`, anonymous.ID))
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "POST", "/v1/sessions", `{"ttl":"1ms"}`, "")), &brief))
-	require.Eventually(t, func() bool {
-		status, _ := request(t, client, "GET", "/v1/sessions/"+brief.ID, "", "")
-		return status == http.StatusNotFound
-	}, waitTimeout, 10*time.Millisecond)
-
 	// A backup restores what was deleted since, with its version, and undoes no later change.
 	backup := filepath.Join(t.TempDir(), "backup")
 	mustRequest(t, client, "PUT", "/v1/sessions/lost", `{"data":{"k":1}}`, "")
