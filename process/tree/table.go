@@ -193,7 +193,7 @@ func scanTable(visit func(*Entry)) (*Table, error) {
 	return newTable(at, entries), nil
 }
 
-// RecentTable is ScanTable without a visit, or the last scan if that was younger than maxAge when RecentTable was called.
+// RecentTable is ScanTable without a visit, or the last scan if that was younger than maxAge at the time of the call.
 func RecentTable(maxAge time.Duration) (*Table, error) {
 	return scans.since(time.Now().Add(-maxAge), nil)
 }

@@ -25,7 +25,7 @@ type Options struct {
 	// Path is the file. Open creates it and its directory. Only one process can open it at a time.
 	Path string
 	// Sync says when a write is acknowledged: with spec.SyncAlways, the default, when it is on disk; with
-	// spec.SyncInterval at once. A crash then loses at most the last 100 ms: if the disk is slower than that, writers wait.
+	// spec.SyncInterval at once. A crash then loses at most the last 100 ms: if the disk is slower, writers wait.
 	Sync string
 }
 
