@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -394,12 +395,9 @@ func firstOf(names []string) string {
 
 // sentence makes one sentence of a reason, of at most shownReason runes.
 func sentence(reason string) string {
-	text := strings.Join(strings.Fields(reason), " ")
+	text := format.OneLine(reason, shownReason)
 	if text == "" {
 		return "unknown reason."
-	}
-	if runes := []rune(text); len(runes) > shownReason {
-		return strings.TrimRight(string(runes[:shownReason-1]), " ") + "…"
 	}
 	if !strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "…") {
 		text += "."

@@ -70,13 +70,17 @@ func Plural(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// OneLine joins white space to single blanks, and cuts the text after limit runes.
+// OneLine joins white space to single blanks. Of a text of more than limit runes it keeps the beginning, which mostly
+// says what happened, and the end, which has a program's last output.
 func OneLine(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > limit {
-		return strings.TrimRight(string(runes[:limit-1]), " ") + "…"
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
 	}
-	return text
+	tail := max(0, limit-1) / 2
+	return strings.TrimRight(string(runes[:max(0, limit-1)-tail]), " ") + "…" +
+		strings.TrimLeft(string(runes[len(runes)-tail:]), " ")
 }
 
 // Rate is how often something happens in a second: one digit after the point, below 1 two digits that are not 0.

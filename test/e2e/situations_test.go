@@ -235,8 +235,8 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 		}
 		if i == 0 && !w.State.InService() {
 			said += "\n" + w.Reason
-			if shown, cut := strings.CutSuffix(v.ps.Workers[i].Reason, "…"); !strings.HasPrefix(w.Reason, shown) ||
-				!cut && shown != w.Reason {
+			if first, last, cut := strings.Cut(v.ps.Workers[i].Reason, "…"); !strings.HasPrefix(w.Reason, first) ||
+				!strings.HasSuffix(w.Reason, last) || !cut && first != w.Reason {
 				return fmt.Sprintf("ps: %s, pool status: %s", v.ps.Workers[i].Reason, w.Reason)
 			}
 		}

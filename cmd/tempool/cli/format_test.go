@@ -36,8 +36,9 @@ func TestFormatDuration(t *testing.T) {
 
 func TestOneLineFitsACell(t *testing.T) {
 	require.Equal(t, "a b c", oneLine(" a\n b\t\tc\n", 10))
-	require.Equal(t, "abcd…", oneLine("abcdefgh", 5))
-	require.Equal(t, "ä ö…", oneLine("ä ö  ü ß", 4))
+	require.Equal(t, "ab…gh", oneLine("abcdefgh", 5))
+	require.Equal(t, "ä…ß", oneLine("ä ö  ü ß", 4), "no blank beside the cut")
+	require.Equal(t, "…", oneLine("abc", 1))
 }
 
 func TestProgressOverwritesOneLineOnATerminal(t *testing.T) {
@@ -51,7 +52,7 @@ func TestProgressOverwritesOneLineOnATerminal(t *testing.T) {
 		return err.String()
 	}
 	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
-	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n",
+	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 re…a log\n",
 		show(&app{format: formatTable, errTerminal: true, width: 13}))
 	require.Empty(t, show(&app{format: formatJSON, errTerminal: true}))
 }

@@ -52,7 +52,7 @@ func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 		"python/0  busy, 2 calls  1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
 		"python/1  failed         0         -         -       -         3            h1    -     -       gave up "+
 			"after 10 "+
-			"failures: the process exited with code 1; its log ends: ImportError: no…",
+			"failures: the process exited…log ends: ImportError: no module named numpy",
 		"python/2  ready          0         -         -       -         3            h1    4711  -       no answer, "+
 			"showing "+
 			"the pool's last report: no answer in time",
@@ -109,7 +109,7 @@ func TestPsShowsTheClientsOfMCP(t *testing.T) {
 		Since: noon.Add(-5 * time.Minute)}
 	out := succeed(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python").out
 	require.Contains(t, out, "Workers (2/4 ready), 2 MCP sessions\n")
-	require.Regexp(t, `python/0 +busy .* MCP certificate [a-z-]+… for 5m0s, mcp:h1\.2345`, out)
+	require.Regexp(t, `python/0 +busy .* MCP certificate…[a-z-]+ for 5m0s, mcp:h1\.2345`, out)
 }
 
 func TestStatsShowResourceUsage(t *testing.T) {

@@ -43,7 +43,7 @@ var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
 // import it.
 var rules = []rule{
 	{path: "lifecycle/...", never: clients},
-	{path: "policy", ours: []string{"lifecycle", "spec"}, never: clients},
+	{path: "policy", ours: []string{"internal/format", "lifecycle", "spec"}, never: clients},
 	{path: "spec/...", ours: []string{"internal/redact"}, never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
 	{path: "events", ours: []string{"internal/loopback", "internal/redact", "internal/sleep"}, never: clients},
@@ -59,7 +59,7 @@ var rules = []rule{
 	{path: "codec", ours: []string{"internal/loopback"}},
 	{path: "", ours: []string{"codec", "lifecycle", "policy", "spec", "internal/balance", "internal/loopback",
 		"internal/redact", "internal/sleep", "internal/transport", "internal/updatelimit"}},
-	{path: "workflows/...", ours: []string{"lifecycle/...", "policy", "spec/...", "workflows/..."}},
+	{path: "workflows/...", ours: []string{"internal/format", "lifecycle/...", "policy", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"internal/tracecontext", "process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle",

@@ -1,33 +1,27 @@
 // Package display is what people see of workflows in the Web UI: reasons and search attributes.
 package display
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tempool/tempool/internal/format"
+)
 
 // Cell fits a reason into one cell of a Markdown table.
 func Cell(s string) string {
 	return strings.ReplaceAll(Shorten(s), "|", "\\|")
 }
 
-// Shorten puts a reason on one line. Of a long reason it keeps the beginning, which says what happened, and the end,
-// which has the program's last output.
-func Shorten(s string) string {
-	r := []rune(strings.Join(strings.Fields(s), " "))
-	if len(r) > headRunes+tailRunes {
-		return string(r[:headRunes]) + " … " + string(r[len(r)-tailRunes:])
-	}
-	return string(r)
-}
+// Shorten puts a reason on one line, of bounded length.
+func Shorten(s string) string { return format.OneLine(s, 400) }
 
-const headRunes, tailRunes = 200, 200
-
-// Truncate is Shorten to at most n bytes, for lists of many reasons. It keeps the beginning.
+// Truncate is Shorten to at most n bytes, for lists of many reasons.
 func Truncate(s string, n int) string {
-	s = Shorten(s)
-	if len(s) <= n {
-		return s
+	short := Shorten(s)
+	for limit := n - len("…") + 1; len(short) > n; limit-- {
+		short = format.OneLine(s, limit)
 	}
-	const ellipsis = "…"
-	return strings.ToValidUTF8(s[:n-len(ellipsis)], "") + ellipsis
+	return short
 }
 
 // Attributed is a reason with its author, in one phrase of bounded length.
