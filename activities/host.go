@@ -119,8 +119,6 @@ type Observer interface {
 	Sampled(p api.Process, s *api.Sample, requests int64)
 	// Exceeded reports that a process exceeded a limit for which it should be replaced.
 	Exceeded(p api.Process, v limits.Violation)
-	// Stopping reports that a process is about to be stopped.
-	Stopping(p api.Process)
 	// Decided reports a decision that this host made about a worker without its workflow.
 	Decided(worker string, d Decision)
 }

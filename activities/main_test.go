@@ -79,5 +79,4 @@ func (noObserver) StartFailed(api.Process, error)           {}
 func (noObserver) Watching(api.WatchRequest)                {}
 func (noObserver) Probed(api.Process, time.Duration, error) {}
 func (noObserver) Sampled(api.Process, *api.Sample, int64)  {}
-func (noObserver) Stopping(api.Process)                     {}
 func (noObserver) Decided(string, activities.Decision)      {}

@@ -64,7 +64,6 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	if p.HandedOver() { // it keeps running
 		return api.StopResult{}, errResultPending
 	}
-	h.Observer.Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())
 	if err != nil {
 		return api.StopResult{}, fromProcess(err)

@@ -48,6 +48,12 @@ func (p *Process) Kill(reason string) {
 	p.updateTermination(func(t *termination) { t.killReason = cmp.Or(t.killReason, reason) })
 }
 
+// Stopping reports whether the incarnation is being ended, with SIGTERM or immediately.
+func (p *Process) Stopping() bool {
+	t := p.now().currentTermination()
+	return t.stopped || t.ends()
+}
+
 func (p *Process) requestStop(grace time.Duration) {
 	if grace <= 0 {
 		grace = p.spec.Pool.StopGrace.D()

@@ -288,7 +288,7 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted poo
 		w = &workerStat{}
 	}
 	state := workerStateOf(processFacts{
-		ready: !info.ReadyAt.IsZero(), stopping: w.stopping[incarnation], suspended: w.suspended, degraded: w.degraded,
+		ready: !info.ReadyAt.IsZero(), stopping: u.newest.Stopping(), suspended: w.suspended, degraded: w.degraded,
 		draining: counted.Draining && counted.Incarnation == incarnation, leased: counted.Leased,
 	})
 	for _, one := range liveStates {

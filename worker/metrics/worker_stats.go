@@ -34,7 +34,6 @@ type workerStat struct {
 	unhealthy         bool
 	degraded          bool
 	suspended         bool
-	stopping          map[int64]bool   // incarnations that are being stopped
 	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
 	restarts          map[string]int64 // by cause, as the worker's workflow counts them
 	rotations         map[string]int64
@@ -55,12 +54,8 @@ const (
 	sent     = "sent"
 )
 
-const (
-	// statsRetention is how long workers and pools without a process on this host are kept.
-	statsRetention = 5 * time.Minute
-	// maxStopping bounds the incarnations of a worker that may be stopping at once.
-	maxStopping = 4
-)
+// statsRetention is how long workers and pools without a process on this host are kept.
+const statsRetention = 5 * time.Minute
 
 func newWorkerStats(usage func() map[string]workerUsage) *workerStats {
 	return &workerStats{
@@ -84,13 +79,12 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	w := l.workers[p.Worker]
 	switch {
 	case w == nil:
-		w = &workerStat{incarnation: p.Incarnation, stopping: make(map[int64]bool)}
+		w = &workerStat{incarnation: p.Incarnation}
 		l.workers[p.Worker] = w
 	case w.incarnation > p.Incarnation:
 		return nil
 	case w.incarnation < p.Incarnation:
 		w.incarnation, w.unhealthy, w.degraded, w.suspended = p.Incarnation, false, false, false
-		maps.DeleteFunc(w.stopping, func(incarnation int64, _ bool) bool { return incarnation < p.Incarnation-maxStopping })
 	}
 	w.absentSince = time.Time{}
 	return w
@@ -176,14 +170,6 @@ func (l *workerStats) Exceeded(api.Process, limits.Violation) {}
 
 // Sampled counts nothing: metrics read the newest sample when they are asked.
 func (l *workerStats) Sampled(api.Process, *api.Sample, int64) {}
-
-func (l *workerStats) Stopping(p api.Process) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.workers[p.Worker]; w != nil {
-		w.stopping[p.Incarnation] = true
-	}
-}
 
 // Ended counts a process that was ready and has ended.
 func (m *Metrics) Ended(worker string, outcome lifecycle.State) {
