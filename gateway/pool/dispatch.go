@@ -270,12 +270,10 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 // admission that says what the call must wait for.
 func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
-	p.mu.Lock()
-	if p.evicted && t.kind != underLease {
-		p.mu.Unlock()
-		if p = p.dispatcher.lockPool(p.pool); p == nil {
-			return nil, rejected, ErrClosing
-		}
+	if t.kind == underLease { // the lock of its worker
+		p.mu.Lock()
+	} else if p = p.lock(); p == nil {
+		return nil, rejected, ErrClosing
 	}
 	defer p.mu.Unlock()
 	if p.closed != nil {
