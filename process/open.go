@@ -30,9 +30,6 @@ type Config struct {
 	HostID   string
 	// Logger gets the events of the subprocesses. Default: slog.Default().
 	Logger *slog.Logger
-	// Concurrency bounds the concurrent starts of all pools whose spec sets no start.concurrency. Default: the number of
-	// cores.
-	Concurrency int
 	// SampleEvery is the interval of periodic samples. Default: DefaultSampleEvery.
 	SampleEvery time.Duration
 	// EnforceEvery is the interval at which limits of the mechanism "sampler" are checked. Default: DefaultEnforceEvery.
@@ -66,7 +63,6 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	config.SampleEvery = cmp.Or(max(config.SampleEvery, 0), DefaultSampleEvery)
 	config.EnforceEvery = cmp.Or(max(config.EnforceEvery, 0), DefaultEnforceEvery)
 	config.keepFor = cmp.Or(max(config.keepFor, 0), KeepFor)
-	config.Concurrency = cmp.Or(max(config.Concurrency, 0), runtime.NumCPU())
 	if config.fork == nil {
 		config.fork = tree.StartChild
 	}
@@ -84,7 +80,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 		eras:            make(map[string]*eraAnswer),
 		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int),
 		ports:      portAllocator{inUse: make(map[int]bool)},
-		startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
+		startLimit: semaphore.NewWeighted(int64(runtime.NumCPU())),
 	}
 	if s.logs, err = logs.Open(logs.Config{
 		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes,
