@@ -186,15 +186,9 @@ func withTrace(params []byte, r Request, mcp bool) []byte {
 	if state != "" {
 		meta[tracestateHeader] = quoted(state)
 	}
-	merged, err := json.Marshal(meta)
-	if err != nil {
-		return params
-	}
-	members["_meta"] = merged
-	if out, err := json.Marshal(members); err == nil {
-		return out
-	}
-	return params
+	members["_meta"], _ = json.Marshal(meta) // what was valid before does not fail
+	merged, _ := json.Marshal(members)
+	return merged
 }
 
 // metaMember returns an object of _meta, which has the trace context alone, and what follows the opening brace in rest.
