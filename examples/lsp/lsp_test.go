@@ -200,25 +200,6 @@ func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	require.NoError(t, p.Conn().Err())
 }
 
-func TestAWorkerStopsGracefully(t *testing.T) {
-	p := setup.Start(t, setup.Host(t), pool(t), 1)
-	exit, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
-	require.True(t, exit.Interrupted, exit.Reason)
-	require.False(t, exit.Failed(), exit.Reason)
-}
-
-func TestAKilledWorkerIsReportedAndStartsAgain(t *testing.T) {
-	sp, host := pool(t), setup.Host(t)
-	exit := setup.Kill(t, setup.Start(t, host, sp, 1))
-	require.Equal(t, "SIGKILL", exit.Signal)
-	require.True(t, exit.Failed())
-	require.False(t, exit.Killed, "the host did not kill it")
-
-	p := setup.Start(t, host, sp, 2)
-	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
-}
-
 func TestAFailedWarmUpFailsTheStartWithTheServersError(t *testing.T) {
 	sp := pool(t)
 	sp.Start.Warmup[0].Method = "initialise"

@@ -114,21 +114,6 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 	require.Greater(t, len(limits), 5)
 }
 
-func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
-	for _, cause := range []api.Cause{api.CauseRequests, api.CauseMemory, api.CauseGrade, api.CausePrediction} {
-		t.Run(string(cause), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.watchScript[1] = finding(time.Minute, cause, "found for a reason")
-			s.At(2*time.Minute, func() {
-				require.EqualValues(t, 2, s.state().Incarnation)
-				require.Equal(t, map[string]int64{string(cause): 1}, s.metrics().RotationsByReason)
-				require.Contains(t, reasons(s.history()), "found for a reason")
-			})
-			s.runThrough(standalone())
-		})
-	}
-}
-
 func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = finding(time.Minute, api.CauseGrade, "critical for long")
