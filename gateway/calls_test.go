@@ -11,13 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
@@ -164,17 +162,6 @@ func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
 	}
 }
 
-func TestCallsWaitForTheNextIncarnation(t *testing.T) {
-	e := parallel(t, 1)
-	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
-	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	e.start(0, 2)
-	a := await(t, waits)
-	require.Equal(t, 200, a.status, "%s", a.body)
-	require.Equal(t, "2", a.header.Get(api.HeaderIncarnation))
-}
-
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 	e := parallel(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
 	process := e.start(0, 1)
@@ -245,15 +232,6 @@ func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
 	a.requireProblem(t, 503, api.CodeNoWorkers)
 	require.False(t, a.problem.Started)
 	require.Equal(t, []api.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
-}
-
-func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
-	e := parallel(t, 0)
-	e.control.add("p/0", 1)
-	e.control.with("p/0", func(worker *fakeWorker) { worker.host = "there" })
-	a := e.do("POST", "/v1/pools/p/call/echo", "x")
-	a.requireProblem(t, 503, api.CodeNoWorkers)
-	require.Contains(t, a.problem.Detail, "there")
 }
 
 func TestCallsPerMinuteAreLimited(t *testing.T) {
@@ -457,56 +435,6 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	crashed := e.do("POST", path+"/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
-}
-
-func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
-	e := parallel(t, 3, inflight(2))
-	var served, refused atomic.Int64
-	var callers sync.WaitGroup
-	stop := make(chan struct{})
-	for range 8 {
-		callers.Go(func() {
-			for i := 0; i < 150; i++ {
-				want := fmt.Sprint(i)
-				response, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: []byte(want)})
-				switch {
-				case err == nil && string(response.Body) == want:
-					served.Add(1)
-				case err != nil:
-					refused.Add(1)
-				default:
-					t.Errorf("got %q, want %q", response.Body, want)
-				}
-			}
-		})
-	}
-	var others sync.WaitGroup
-	others.Go(func() { // somebody takes workers away and brings them back
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			lease, err := e.control.Checkout(context.Background(), api.WorkerName("p", n%3),
-				tempool.CheckoutOptions{Holder: "somebody"})
-			if err == nil {
-				_, _ = e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: lease.ID})
-			}
-		}
-	})
-	callers.Wait()
-	close(stop)
-	others.Wait()
-	require.Equal(t, int64(8*150), served.Load())
-	require.Zero(t, refused.Load())
-	var total int64
-	for _, worker := range []string{"p/0", "p/1", "p/2"} {
-		usage, inFlight := e.gateway.Usage(worker, 1)
-		total += usage.Requests
-		require.Zero(t, inFlight)
-	}
-	require.Equal(t, int64(8*150), total)
 }
 
 func TestCloseWaitsForCalls(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,18 +148,6 @@ func TestFullStore(t *testing.T) {
 	e := parallel(t, 0, withSessions(sessions.Config{Max: 1}))
 	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
 	e.do("PUT", "/v1/sessions/b", `{}`).requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
-}
-
-func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
-	const writers = 32
-	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
-	var group sync.WaitGroup
-	for i := range writers {
-		group.Go(func() { e.do("PATCH", "/v1/sessions/a", fmt.Sprintf(`{"data":{"k%d":%d}}`, i, i)) })
-	}
-	group.Wait()
-	require.Len(t, e.do("GET", "/v1/sessions/a", nil).session(t).Data, writers)
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
-	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -35,11 +33,7 @@ func TestHookRunsOnItsWorker(t *testing.T) {
 	require.True(t, e.hook("p/1", release, "mine"))
 	answer := e.do("POST", to(1, "released"), nil)
 	require.Equal(t, `[["mine","mine"]]`, string(answer.body))
-}
-
-func TestHookThatIsNotOfferedIsNoError(t *testing.T) {
-	e := parallel(t, 1)
-	require.False(t, e.hook("p/0", "session.load", "mine"))
+	require.False(t, e.hook("p/0", "session.load", "mine"), "it does not offer that one, which is no error")
 }
 
 func TestHookErrors(t *testing.T) {
@@ -65,29 +59,11 @@ func TestHookErrors(t *testing.T) {
 
 func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 	e := parallel(t, 2, inflight(2))
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 12 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := e.gateway.CallPool(context.Background(), "p",
-					pool.Request{Method: "echo", Body: []byte("x")}); err != nil {
-					t.Errorf("a call failed: %v", err)
-					return
-				}
-			}
-		})
-	}
+	_, stop := e.callers(12)
 	for range 100 {
 		require.True(t, e.hook("p/0", release, "mine"))
 	}
-	close(stop)
-	callers.Wait()
+	stop()
 }
 
 // releasing returns an env whose program writes the sessions that it releases to a file.
@@ -119,16 +95,6 @@ func (e *env) drainAfter(session string) api.DrainResult {
 	require.Eventually(e.t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
 	e.release(e.file(session))
 	return await(e.t, drained)
-}
-
-func TestTheSessionOfTheFirstCallIsReleasedByADrain(t *testing.T) {
-	t.Parallel()
-	e, released := releasing(t)
-	held := e.holdSession("a")
-	e.awaitHeld(e.file("a.began"))
-	require.True(t, e.drainAfter("a").Drained)
-	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, []string{"a"}, released())
 }
 
 func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {

@@ -183,35 +183,3 @@ func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 		}
 	}
 }
-
-// A step in a long queue must cost about what it does in a short one: all are made under the lock of the pool.
-func BenchmarkQueueStep(b *testing.B) {
-	forward := func(context.Context, Place) error { return nil }
-	for _, size := range []int{200, 20_000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			p := newPoolState(&Dispatcher{monitor: &controlPlaneMonitor{}}, "p")
-			push := func(i int, forward func(context.Context, Place) error) {
-				w := newWaiter(p, &Call{client: fmt.Sprint(i % 100)}, &Target{})
-				if i%2 == 0 {
-					w = newWaiter(p, nil, &Target{})
-				}
-				w.at, w.timeout, w.forward = time.Now(), time.Hour, forward
-				p.queue.Push(w)
-			}
-			for i := range size {
-				push(i, nil) // which must not leave
-			}
-			push(0, forward)
-			push(1, forward)
-			for i := 0; b.Loop(); i++ {
-				p.displaceLocked("1")
-				p.queue.Remove(p.queue.Leaver(CallsAndClients))
-				push(i, forward)
-				p.queue.Remove(p.queue.First(line{clients: true}))
-				push(2*i, nil)
-				p.dispatchQueueLocked(time.Now())
-				p.expireQueueLocked(time.Now())
-			}
-		})
-	}
-}
