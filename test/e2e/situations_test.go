@@ -235,8 +235,9 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 		}
 		if i == 0 && !w.State.InService() {
 			said += "\n" + w.Reason
-			if first, last, cut := strings.Cut(v.ps.Workers[i].Reason, "…"); !strings.HasPrefix(w.Reason, first) ||
-				!strings.HasSuffix(w.Reason, last) || !cut && first != w.Reason {
+			reason := strings.Join(strings.Fields(w.Reason), " ") // a program's last output has lines of its own
+			if first, last, cut := strings.Cut(v.ps.Workers[i].Reason, "…"); !strings.HasPrefix(reason, first) ||
+				!strings.HasSuffix(reason, last) || !cut && first != reason {
 				return fmt.Sprintf("ps: %s, pool status: %s", v.ps.Workers[i].Reason, w.Reason)
 			}
 		}
