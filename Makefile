@@ -135,7 +135,7 @@ test-alerts: temporal-server
 bench: temporal-server
 	scripts/setup-bench-debian.sh
 	$(GO) run ./test/bench
-	$(GO) test -run '^$$' -bench 'StalledEventReader|AViewer' -benchtime 20x ./gateway ./gateway/ui
+	$(GO) test -run '^$$' -bench 'StalledEventReader|ToolCalls|AViewer' -benchtime 20x ./gateway ./gateway/ui
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
 # thousand sessions on eight workers, a minute without Temporal, a host cut off from it for 130 seconds, a crash loop of four workers, 150 leases and 50 kills in

@@ -3,9 +3,15 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +21,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/spec"
 )
 
 // postEcho calls echo over HTTP and drops the answer.
@@ -33,6 +40,92 @@ func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// startLoad starts another process that sends requests, so that processor time, allocations and a profile are the
+// gateway's. send sends as many.
+func startLoad(b *testing.B, l load) (send func(requests int)) {
+	text, err := json.Marshal(l)
+	require.NoError(b, err)
+	client := exec.Command(os.Args[0])
+	client.Env, client.Stderr = append(os.Environ(), loadEnv+"="+string(text)), os.Stderr
+	orders, err := client.StdinPipe()
+	require.NoError(b, err)
+	reports, err := client.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, client.Start())
+	b.Cleanup(func() {
+		require.NoError(b, orders.Close())
+		require.NoError(b, client.Wait())
+	})
+	send = func(requests int) {
+		fmt.Fprintln(orders, requests)
+		var done int
+		_, err := fmt.Fscanln(reports, &done)
+		require.NoError(b, err)
+		require.Equal(b, requests, done)
+	}
+	send(l.Connections * 10)
+	return send
+}
+
+// toolServer is an MCP server whose tool answers 1 KiB, with as little as that takes.
+const toolServer = `
+import sys
+result = b'{"content":[{"type":"text","text":"%s"}]}' % (b"x" * 1024)
+first = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"b","version":"1"}}'
+for line in sys.stdin.buffer:
+    at = line.find(b'"id":')
+    if at >= 0:
+        id = line[at + 5:].split(b",")[0].rstrip(b"}\n")
+        sys.stdout.buffer.write(b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (id, first if b'"initialize"' in line else result))
+        sys.stdout.buffer.flush()
+`
+
+// BenchmarkToolCalls compares calls of a tool by /mcp, mode shared, with the same calls by /v1, in turns, with 64
+// connections. The target is a ratio of the medians of at least 0.75.
+func BenchmarkToolCalls(b *testing.B) {
+	e := open(b, 2, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }), withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol = []string{"python3", "-c", toolServer}, spec.ProtocolJSONRPC
+		sp.Pool.MaxInflight, sp.MCP.Mode = 16, spec.MCPShared
+	}))
+	params := `{"name":"t","arguments":{"text":"` + strings.Repeat("x", loadBytes) + `"}}`
+	result := `{"content":[{"type":"text","text":"` + strings.Repeat("x", loadBytes) + `"}]}`
+	sides := []load{
+		{Path: "/v1/pools/p/call/tools/call", Body: params, Answer: result},
+		{Path: "/mcp/p", Body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`,
+			Answer: `{"jsonrpc":"2.0","id":1,"result":` + result + `}`},
+	}
+	var sends []func(int)
+	for _, l := range sides {
+		l.Endpoint, l.Type, l.Connections = e.gateway.Endpoint(), "application/json", 64
+		sends = append(sends, startLoad(b, l))
+	}
+	const requests = 2000
+	var rates [2][]float64
+	var allocations [2]uint64
+	var processor [2]time.Duration
+	for b.Loop() {
+		for side, send := range sends {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			cpu, began := processorTime(b), time.Now()
+			send(requests)
+			processor[side] += processorTime(b) - cpu
+			rates[side] = append(rates[side], requests/time.Since(began).Seconds())
+			runtime.ReadMemStats(&after)
+			allocations[side] += after.Mallocs - before.Mallocs
+		}
+	}
+	var medians [2]float64
+	for side, name := range []string{"v1", "mcp"} {
+		slices.Sort(rates[side])
+		medians[side] = rates[side][len(rates[side])/2]
+		b.ReportMetric(medians[side], name+"-calls/s")
+		b.ReportMetric(float64(allocations[side])/float64(requests*b.N), name+"-allocs/call")
+		b.ReportMetric(processor[side].Seconds()*1e6/float64(requests*b.N), name+"-cpu-µs/call")
+	}
+	b.ReportMetric(medians[1]/medians[0], "mcp/v1")
 }
 
 // BenchmarkTracing measures what tracing costs a call: off, with 1 % of the calls sampled, and with all. To tell a

@@ -39,6 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	loadIfAsked()
 	goleak.VerifyTestMain(m)
 }
 
