@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway"
+)
+
+// threeHosts starts a pool with one worker on each of three hosts. It returns the base URLs of their gateways and the
+// numbers of their workers, by host.
+func threeHosts(t *testing.T) (pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {
+	env := newEnv(t)
+	script := `import time
+import tempool
+
+@tempool.method
+def nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+@tempool.method(raw=True)
+def count(body):
+    for i in range(int(body)):
+        yield b"%d\n" % i
+
+tempool.run()
+`
+	path := filepath.Join(t.TempDir(), "nap.py")
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o600))
+	for i := range agents {
+		agents[i] = env.startAgent(fmt.Sprintf("host-%d", i), "--capacity", "1", "--listen", "127.0.0.1:0")
+	}
+	pool = env.startPool(pythonSpec("hop", 3, path))
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	for _, w := range status.Workers {
+		var host int
+		_, err := fmt.Sscanf(w.Host, "host-%d", &host)
+		require.NoError(t, err)
+		gateways[host], slots[host] = w.Endpoint, w.Slot
+	}
+	return pool, gateways, slots, agents
+}
+
+func TestThreeHostsServeForOneAnother(t *testing.T) {
+	pool, gateways, slots, agents := threeHosts(t)
+	noCallWaitsWhileAnotherHostIsIdle(t, gateways[0])
+	for slot := range 3 { // until no worker is stuck with the call that the client gave up
+		require.NoError(t, pool.Worker(slot).Call(t.Context(), "nap", []float64{0}, nil))
+	}
+	leaseThroughAnotherHost(t, pool, gateways, slots, agents)
+}
+
+// noCallWaitsWhileAnotherHostIsIdle has a caller give up a call that goes on at its worker. Short calls to the same
+// gateway do not wait for that.
+func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
+	curl := func(limit, body string) (took time.Duration, err error) {
+		output, err := exec.CommandContext(t.Context(), "curl", "-sf", "-m", limit, "-d", body, "-o", os.DevNull,
+			"-w", "%{time_total}", only+"/v1/pools/hop/call/nap").Output()
+		if err != nil {
+			return 0, err
+		}
+		return time.ParseDuration(string(output) + "s")
+	}
+	_, err := curl("1", "[6]")
+	require.Error(t, err)
+	for range 9 {
+		took, err := curl("20", "[0]")
+		require.NoError(t, err)
+		require.Less(t, took, time.Second) // 100 ms on a machine of its own
+	}
+}
+
+func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {
+	gateway := &http.Client{Transport: redirectTo(gateways[0])}
+	taken := map[string]string{}
+	for range gateways { // one gateway leases the workers of all hosts
+		var lease api.Lease
+		answer := mustRequest(t, gateway, "POST", "/v1/pools/hop/leases", `{"holder":"me","wait_ms":10000}`, "")
+		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
+		taken[lease.Worker] = lease.ID + "~" + lease.Token
+	}
+	require.Len(t, taken, 3)
+	for _, id := range taken {
+		mustRequest(t, gateway, "DELETE", "/v1/leases/"+id, "", "")
+	}
+	lease, err := pool.CheckoutOnce(t.Context(), slots[1],
+		tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+	require.NoError(t, err)
+	curl := func(arguments ...string) (string, error) {
+		var stdout bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "curl", append([]string{"-sS", "--fail-with-body"}, arguments...)...)
+		cmd.Stdout = &stdout
+		err := cmd.Run()
+		return stdout.String(), err
+	}
+	base := gateways[2] + "/v1/leases/" + lease.ID + "~" + lease.Token
+	answer, err := curl("-i", "-d", "[0]", base+"/call/nap")
+	require.NoError(t, err, answer)
+	require.Contains(t, answer, fmt.Sprint(api.HeaderWorker, ": hop/", slots[1]))
+	answer, err = curl("-d", "100", base+"/call/count")
+	require.NoError(t, err, answer)
+	require.Equal(t, 100, strings.Count(answer, "\n"))
+	_, err = curl("-m", "1", "-d", "[600]", base+"/call/nap") // curl's leave cancels the call at the worker
+	require.Error(t, err)
+	answer, err = curl("-X", "PUT", "-d", `{"ttl_ms": 90000}`, base)
+	require.NoError(t, err, answer)
+	answer, err = curl("-X", "DELETE", base)
+	require.NoError(t, err, answer)
+
+	// A call on a host that is killed fails, and says that it may have run. A frozen host costs one time-out.
+	nap := func() <-chan attempt {
+		result := make(chan attempt, 1)
+		go func() {
+			result <- tryCall(&http.Client{Transport: redirectTo(gateways[0])}, "/v1/pools/hop/call/nap", "[600]")
+		}()
+		return result
+	}
+	awaitBusy := func(host int) {
+		require.Eventually(t, func() bool {
+			answer, err := curl(gateways[host] + "/v1/pools/hop/slots")
+			return err == nil && answer == `{"free":0}`
+		}, waitTimeout, 20*time.Millisecond)
+	}
+	here := nap()
+	awaitBusy(0)
+	require.NoError(t, agents[2].cmd.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = agents[2].cmd.Process.Signal(syscall.SIGCONT) })
+	for range 3 {
+		answer, err = curl("-d", "[0]", gateways[0]+"/v1/pools/hop/call/nap")
+		require.NoError(t, err, answer)
+	}
+	there := nap()
+	awaitBusy(1)
+	agents[1].kill()
+	lost := <-there
+	require.NoError(t, lost.err)
+	require.Equal(t, api.CodeWorkerCrashed, lost.problem.Code)
+	require.True(t, lost.problem.Started)
+	select {
+	case a := <-here:
+		require.Fail(t, "the call on this host ended", "%+v", a)
+	default:
+	}
+	agents[0].kill()
+	require.Error(t, (<-here).err)
+}
+
+// attempt is the result of a call: the error of the connection, or the problem that answered it.
+type attempt struct {
+	err     error
+	problem gateway.Problem
+}
+
+func tryCall(client *http.Client, path, body string) (a attempt) {
+	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return attempt{err: err}
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= http.StatusBadRequest {
+		err = json.Unmarshal(content, &a.problem)
+	}
+	a.err = err
+	return a
+}
+
+// redirectTo sends requests to http://gateway to a base URL.
+type redirectTo string
+
+func (to redirectTo) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Host = strings.TrimPrefix(string(to), "http://")
+	r.Host = r.URL.Host
+	return http.DefaultTransport.RoundTrip(r)
+}
