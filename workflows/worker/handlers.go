@@ -102,7 +102,7 @@ func (w *worker) orderRestart(r api.Order) {
 	if r.ID != "" && r.ID == w.LastRestart {
 		return
 	}
-	w.LastRestart, w.Failures = cmp.Or(r.ID, w.LastRestart), 0
+	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
 	if r.Spec != nil && !w.isOvertaken(r) {
 		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}

@@ -24,6 +24,7 @@ func (s *starter) awaitStart() bool {
 		s.Cause, s.StartPermitted = r.Cause, true // a restart waits for nothing
 		s.tasks.wait.Reset()
 		s.tasks.awaitCapacity.Reset()
+		s.Failures = 0
 		s.beginIncarnation(r.Reason)
 		return true
 	}

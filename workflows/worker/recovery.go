@@ -27,6 +27,7 @@ func (w *worker) decideNext() bool {
 		return false
 	}
 	if r := w.takeRequest(api.SignalRestart); r != nil {
+		w.Failures = 0
 		w.Cause, w.StartPermitted = r.Cause, true
 		w.starter.beginIncarnation(r.Reason)
 		return true
