@@ -55,7 +55,7 @@ func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 		})
 		require.Equal(t, 2*time.Second, time.Since(began))
 		require.Equal(t, lifecycle.Busy, views[0].Workers[0].State)
-		require.Equal(t, []string{"", "", "it did not answer within 2s"},
+		require.Equal(t, []string{"", "", "not within 2s"},
 			[]string{views[0].Workers[0].Error, views[0].Workers[1].Error, views[0].Workers[2].Error})
 		require.Equal(t, lifecycle.Ready, views[0].Workers[2].State)
 	})

@@ -99,8 +99,10 @@ func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 		switch s, err := state(ctx, pool, slot); {
 		case err == nil && !s.Ended:
 			asked[i].Adopt(s)
-		case ctx.Err() != nil:
-			asked[i].Error = "it did not answer within " + askPatience.String()
+		case ctx.Err() != nil: // also if it could not be asked before
+			asked[i].Error = "not within " + askPatience.String()
+		case err != nil && api.CodeOf(err) != api.CodeWorkerNotFound: // one that has not started
+			asked[i].Error = err.Error()
 		}
 	})
 	for i := range views {
