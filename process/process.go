@@ -137,7 +137,7 @@ func (p *Process) isReady() bool {
 	return !p.readyAt.IsZero()
 }
 
-// Conn returns the connection to the worker; nil for protocol none, and for a record of Get. A broken connection
+// Conn returns the connection to the worker; nil for protocol none, and for an exit record. A broken connection
 // ends the incarnation.
 func (p *Process) Conn() *wire.Conn { return p.now().conn }
 

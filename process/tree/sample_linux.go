@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/shirou/gopsutil/v3/common"
 	gopsutil "github.com/shirou/gopsutil/v3/process"
@@ -32,7 +33,10 @@ func UsageOf(id Identity) Usage {
 	if io, err := p.IOCountersWithContext(ownProc); err == nil {
 		used.read, used.wrote = int64(io.ReadBytes), int64(io.WriteBytes)
 	}
-	if files, err := p.NumFDsWithContext(ownProc); err == nil {
+	var dir unix.Stat_t
+	if unix.Stat("/proc/"+strconv.Itoa(id.PID)+"/fd", &dir) == nil && dir.Size > 0 { // the number since Linux 6.2
+		used.openFiles = int(dir.Size)
+	} else if files, err := p.NumFDsWithContext(ownProc); err == nil {
 		used.openFiles = int(files)
 	}
 	return used

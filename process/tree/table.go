@@ -235,7 +235,7 @@ type tableRead struct {
 // after returns a table whose read began after the call. visit is called as by read, perhaps on another goroutine.
 func (s *sharedReads) after(visit func(*Entry)) (*Table, error) { return s.since(time.Now(), visit) }
 
-// since is after without a visit for any read that has begun after oldest.
+// since is after; without a visit, it also takes the last table if its read began after oldest.
 func (s *sharedReads) since(oldest time.Time, visit func(*Entry)) (*Table, error) {
 	s.mu.Lock()
 	if s.next == nil {

@@ -18,7 +18,7 @@ func Shorten(s string) string { return format.OneLine(s, 400) }
 // Truncate is Shorten to at most n bytes, for lists of many reasons.
 func Truncate(s string, n int) string {
 	short := Shorten(s)
-	for limit := n - len("…") + 1; len(short) > n; limit-- {
+	for limit := n - len("…") + 1; len(short) > n && limit > 0; limit-- {
 		short = format.OneLine(s, limit)
 	}
 	return short
