@@ -29,6 +29,7 @@ type Client struct {
 	transport *transport.Transport
 	fixed     *balance.Balancer // of Options.Gateways; nil without
 	gateways  []string          // Options.Gateways
+	patience  time.Duration     // Options.QueryTimeout
 	beats     beats
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it

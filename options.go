@@ -32,6 +32,8 @@ type Options struct {
 	// GatewayTLS is for https gateways; nil trusts the authorities in the PEM file TEMPOOL_CA_FILE, else the system's, and
 	// sends the client certificate of the PEM files TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE, if any.
 	GatewayTLS *tls.Config
+	// QueryTimeout bounds a query of a workflow, which an agent answers; 0: 10 s.
+	QueryTimeout time.Duration
 	// Payloads say how what Temporal stores is encoded.
 	Payloads Payloads
 }

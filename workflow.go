@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 )
 
 const (
-	// queryTimeout bounds a query; without an agent nothing answers.
+	// queryTimeout is the default of Options.QueryTimeout; without an agent nothing answers.
 	queryTimeout = 10 * time.Second
 	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves,
 	// and one that arrives before the server has recorded the waiter.
@@ -70,13 +71,14 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 // another agent, which can run what an older one cannot.
 func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition,
 	result any) (rejected bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	limit := cmp.Or(c.patience, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name,
 		QueryRejectCondition: reject}
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
-	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < queryTimeout {
+	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < limit {
 		timeout *= 2
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}

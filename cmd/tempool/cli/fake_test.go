@@ -291,7 +291,7 @@ func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	defer p.controlPlane.mu.Unlock()
 	script := p.states[slot]
 	if len(script) == 0 {
-		return api.WorkerState{}, api.ErrUnavailable
+		return api.WorkerState{}, api.ErrWorkerNotFound
 	}
 	state := nextStep(&script)
 	p.states[slot] = script

@@ -72,6 +72,9 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if c.Flags().Changed("timeout") { // else a command soon says that no agent answers
+			a.options.QueryTimeout = a.timeout
+		}
 		if _, known := c.Annotations[hasNames]; a.format == formatName && !known {
 			return usagef("%s has no names to print; use another -o", c.CommandPath())
 		}
