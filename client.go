@@ -21,16 +21,16 @@ import (
 
 // Client talks to the pools of one Temporal namespace and to their gateways. It is safe for concurrent use.
 type Client struct {
-	temporal  client.Client
-	namespace string
-	converter converter.DataConverter
-	owned     bool // Close closes temporal
-	updates   *updatelimit.Limiter
-	transport *transport.Transport
-	fixed     *balance.Balancer // of Options.Gateways; nil without
-	gateways  []string          // Options.Gateways
-	patience  time.Duration     // Options.QueryTimeout
-	beats     beats
+	temporal     client.Client
+	namespace    string
+	converter    converter.DataConverter
+	owned        bool // Close closes temporal
+	updates      *updatelimit.Limiter
+	transport    *transport.Transport
+	fixed        *balance.Balancer // of Options.Gateways; nil without
+	gateways     []string          // Options.Gateways
+	queryTimeout time.Duration     // Options.QueryTimeout
+	beats        beats
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it
 	cancel     context.CancelFunc

@@ -50,7 +50,8 @@ func TestAQueryWhoseAnswerIsLostIsRepeated(t *testing.T) {
 func TestAQueryIsAsPatientAsItsClient(t *testing.T) {
 	for patience, succeeds := range map[time.Duration]bool{0: false, 5 * time.Minute: true} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Client{patience: patience, temporal: &mixedAgents{errs: []error{errLost, errLost, errLost, errLost, errLost}}}
+			c := &Client{queryTimeout: patience, temporal: &mixedAgents{
+				errs: []error{errLost, errLost, errLost, errLost, errLost}}}
 			_, err := c.Pool("t").Status(t.Context())
 			require.Equal(t, succeeds, err == nil, "%v", err)
 		})

@@ -71,7 +71,7 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 // another agent, which can run what an older one cannot.
 func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition,
 	result any) (rejected bool, err error) {
-	limit := cmp.Or(c.patience, queryTimeout)
+	limit := cmp.Or(c.queryTimeout, queryTimeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name,
