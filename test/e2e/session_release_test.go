@@ -57,8 +57,9 @@ func releasedBeforeAnEnd(env *testEnv) {
 		s.Pool.Env["RELEASE_TAKES"] = "0.15"
 		pool := env.startPool(s)
 		const sessions = 6
+		id := func(i int) string { return fmt.Sprint(pool.Name(), "-", i) } // pools of one store share its sessions
 		for i := range sessions {
-			storeInSession(t, client, pool.Name(), fmt.Sprint("s", i), fmt.Sprint("value ", i))
+			storeInSession(t, client, pool.Name(), id(i), fmt.Sprint("value ", i))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -67,7 +68,7 @@ func releasedBeforeAnEnd(env *testEnv) {
 		for i := range sessions {
 			group.Go(func() {
 				for ctx.Err() == nil {
-					value, incarnation, err := valueOf(ctx, client, pool.Name(), fmt.Sprint("s", i))
+					value, incarnation, err := valueOf(ctx, client, pool.Name(), id(i))
 					if ctx.Err() != nil {
 						return
 					}
