@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,24 @@ func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 			[]string{views[0].Workers[0].Error, views[0].Workers[1].Error, views[0].Workers[2].Error})
 		require.Equal(t, lifecycle.Ready, views[0].Workers[2].State)
 	})
+}
+
+// TestOfManyWorkersThoseOutOfServiceAreAsked: the first ones of a pool of a thousand are no better than the others.
+func TestOfManyWorkersThoseOutOfServiceAreAsked(t *testing.T) {
+	workers := make([]api.Worker, 1000)
+	for i := range workers {
+		workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName("p", i), State: lifecycle.Ready}
+	}
+	workers[900].State = lifecycle.Starting
+	var asked atomic.Int64
+	AskWorkers(t.Context(), []api.PoolWorkers{{Workers: workers}},
+		func(_ context.Context, _ string, slot int) (api.WorkerState, error) {
+			asked.Add(1)
+			require.Equal(t, 900, slot)
+			return api.WorkerState{State: lifecycle.Pending}, nil
+		})
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, lifecycle.Pending, workers[900].State)
 }
 
 func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {

@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -76,8 +77,8 @@ const (
 
 // AskWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what state
 // returns for it: a lease that nobody has used yet, and the newest of many failures, are known to the worker alone. It
-// asks up to 64 workers, and no longer than two seconds; the others keep what the roster says, with Error set if they
-// were asked.
+// asks up to 64 workers, of more only those out of service, and no longer than two seconds; the others keep what the
+// roster says, with Error set if they were asked.
 func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 	state func(ctx context.Context, pool string, slot int) (api.WorkerState, error)) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
@@ -86,10 +87,14 @@ func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 	for _, view := range views {
 		for i := range view.Workers {
 			w := &view.Workers[i]
-			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended && len(asked) < maxAsked {
+			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended {
 				asked = append(asked, w)
 			}
 		}
+	}
+	if len(asked) > maxAsked {
+		asked = slices.DeleteFunc(asked, func(w *api.Worker) bool { return w.State.InService() })
+		asked = asked[:min(len(asked), maxAsked)]
 	}
 	sleep.Each(len(asked), concurrentQueries, func(i int) {
 		pool, slot, err := api.ParseWorkerName(asked[i].Worker)

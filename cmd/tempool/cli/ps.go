@@ -23,9 +23,9 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and holder.
 
-State and lease are what the worker itself answers; from the 65th worker on, and for one that does not answer within
-half a second, what it last reported to its pool. Requests and memory are those of the current process, as its host
-reported them seconds ago.
+State and lease are what the worker itself answers. Of more than 64 workers, those in service are not asked: theirs
+are what they last reported to their pool, as are those of one that does not answer within two seconds. Requests and
+memory are those of the current process, as its host reported them seconds ago.
 
 HOLDER is who has leased the worker, and with isolation.by = "key" the begin of the hash of the key that its process
 serves, and for how long; for an MCP client with a process of its own it begins with the client. INCARNATION 7.12 is the twelfth process of incarnation 7.
