@@ -42,7 +42,6 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 	cause = cmp.Or(cause, "unknown cause")
 	if r.MaxConsecutiveFailures > 0 && n >= r.MaxConsecutiveFailures {
 		return Decision{Action: GiveUp, Reason: fmt.Sprintf(
-			// short before the cause, since tables cut the end
 			"Gave up after %s in a row (recovery.max_consecutive_failures): %s",
 			counted(n, "failure"), cause)}
 	}
@@ -62,8 +61,8 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 }
 
 // Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a
-// short-lived process as long as its backoff, but at least 1 s and at most 15 s; else 0. A start that
-// fails costs a fraction of the history that a crash of a started worker does.
+// short-lived process as long as its backoff, but at least half a second and at most 15 s; else 0. A start that fails
+// costs a fraction of the history that a crash of a started worker does.
 func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	if n < 1 || !shortLived {
 		return 0
@@ -71,17 +70,17 @@ func (r Recovery) Probation(n int, shortLived bool) time.Duration {
 	return min(max(r.backoff(max(2, n), 0.5), minProbation), maxProbation)
 }
 
-// IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest
-// probation. A process that was never ready lived for 0.
+// IsShortLived reports whether a process that lived so long was short-lived. One that was never ready lived for 0.
 func (r Recovery) IsShortLived(life time.Duration) bool {
-	return life < min(minProbation, r.HealthyReset.D())
+	return life < min(shortLife, r.HealthyReset.D())
 }
 
 // StableAfter is how long a process has to live after a crash to count as stable.
 const StableAfter = 5 * time.Second
 
 const (
-	minProbation = time.Second
+	shortLife    = time.Second
+	minProbation = time.Second / 2 // a worker on probation serves, but counts as starting
 	maxProbation = 15 * time.Second
 )
 

@@ -146,15 +146,15 @@ func TestWhatFollowsAnEndDependsOnTheMode(t *testing.T) {
 
 func TestOnlyLivesOfLessThanASecondHaveAProbation(t *testing.T) {
 	for n, want := range map[int]time.Duration{
-		0: 0, 1: time.Second, 2: time.Second, 3: time.Second, 4: time.Second, 5: 2700 * time.Millisecond,
-		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,
+		0: 0, 1: time.Second / 2, 2: time.Second / 2, 3: time.Second / 2, 4: 900 * time.Millisecond,
+		5: 2700 * time.Millisecond, 6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,
 	} {
 		require.InDelta(t, want, recovery.Probation(n, true), 1000, "after %d failures", n)
 		require.Zero(t, recovery.Probation(n, false), "after %d failures", n)
 	}
 	require.True(t, recovery.IsShortLived(0))
 	require.True(t, recovery.IsShortLived(999*time.Millisecond))
-	require.False(t, recovery.IsShortLived(time.Second), "it has outlived what a probation would have asked of it")
+	require.False(t, recovery.IsShortLived(time.Second))
 	quick := recovery
 	quick.HealthyReset = spec.Duration(500 * time.Millisecond)
 	require.False(t, quick.IsShortLived(500*time.Millisecond), "what counts as healthy is not short")
