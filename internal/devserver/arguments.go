@@ -18,6 +18,9 @@ var dynamicConfig = []string{
 	// With the default of 10, a burst of updates can stall a workflow for a minute: clients retry rejected updates while
 	// the server drops and recreates speculative workflow tasks.
 	"history.maxInFlightUpdates=1000",
+	// With the default of 1, of two queries that reach a workflow during one of its tasks the second is rejected, and its
+	// client repeats it a second later, over and over if others ask, too.
+	"history.MaxBufferedQueryCount=1000",
 }
 
 // sqlitePragmas make a durable update two to three times as fast as SQLite's defaults. Acknowledged writes survive a
