@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -57,14 +58,35 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 	if o.fakePool.beforeStart != nil {
 		o.fakePool.beforeStart()
 	}
+	previous := o.fakePool.workers[run.Slot]
 	a := o.fakePool.startWorker(run)
 	if a == nil {
 		options.WorkflowID = fmt.Sprint("refused ", o.fakePool.refused)
-		return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), refusedWorkflow, run)
+		refused := o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), refusedWorkflow, run)
+		if previous == nil || !previous.open {
+			return refused
+		}
+		return startedAlready{refused}
 	}
 	a.stubChild = fmt.Sprint("stubChild ", len(o.fakePool.started))
 	options.WorkflowID = a.stubChild
 	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run)
+}
+
+// startedAlready is the future of a child whose ID an open workflow has. That of the environment has another error.
+type startedAlready struct{ workflow.ChildWorkflowFuture }
+
+func (f startedAlready) GetChildWorkflowExecution() workflow.Future {
+	return alreadyStarted{f.ChildWorkflowFuture.GetChildWorkflowExecution()}
+}
+
+type alreadyStarted struct{ workflow.Future }
+
+func (f alreadyStarted) Get(ctx workflow.Context, value any) error {
+	if err := f.Future.Get(ctx, value); err == nil {
+		return errors.New("the environment started a child that it was to refuse")
+	}
+	return &temporal.ChildWorkflowExecutionAlreadyStartedError{}
 }
 
 // childStarted lets a fake worker begin when its stub child runs.
