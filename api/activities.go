@@ -48,6 +48,7 @@ type Announce struct {
 	LeaseSeq     int64  `json:"lease_seq,omitempty"`
 	Starts       int64  `json:"starts,omitempty"`
 	StartsFailed int64  `json:"starts_failed,omitempty"`
+	Begun        string `json:"begun,omitempty"`
 }
 
 // StartResult is a process that has finished its handshake and warm-up.

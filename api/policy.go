@@ -57,6 +57,8 @@ type RotationDone struct {
 	Incarnation int64  `json:"incarnation"` // the one to replace
 	Failed      bool   `json:"failed,omitempty"`
 	Reason      string `json:"reason,omitempty"`
+	// Restart is the ID of the newest restart that the worker had got; "" from earlier builds.
+	Restart string `json:"restart,omitempty"`
 }
 
 // FilesChanged reports that watched files (watch.paths) changed on a host and have been quiet for watch.debounce. The

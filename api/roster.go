@@ -56,6 +56,9 @@ type RosterEntry struct {
 	// RestOrderedAt is when the worker got the stop or drain for which it rests, or will as soon as its process has ended;
 	// otherwise zero.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
+	// Begun is the ID of the newest restart before its incarnation began; "" from earlier builds. The start of its
+	// workflow is one.
+	Begun string `json:"begun,omitempty"`
 
 	RunID string `json:"run_id,omitempty"` // of the first run of its workflow
 	// Starts and StartsFailed count the finished starts of this workflow, and those of them that failed.

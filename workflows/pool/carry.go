@@ -46,8 +46,8 @@ func (p *pool) carry() Run {
 			continue
 		}
 		// the next run sends it with the spec, which is too large to be carried for each worker
-		if s := p.target(m.To); s != nil && !s.isRestartedAgain() {
-			s.Restart = &pendingRestart{ID: r.ID, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
+		if s := p.target(m.To); s != nil && s.RestartID == r.ID {
+			s.Restart = &pendingRestart{Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}
 	return p.Run

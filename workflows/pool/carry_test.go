@@ -104,7 +104,6 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 	p.runUntil(time.Minute, poolOf(2))
 }
 
-// A workflow task has had no room for the later restart yet.
 func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, api.SignalOrder, mock.Anything).Return(nil)
@@ -113,13 +112,15 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}
 		d := disruptions{p}
 		d.restartWorker(0, api.CauseFiles, "sent")
-		d.restartWorker(0, api.CauseSpec, "sent, too")
-		sent := p.carry()
-		require.Equal(t, "sent, too", sent.Roster[0].Restart.Reason)
-		require.NotEmpty(t, sent.Roster[0].Restart.ID)
-		p.sent.messages, p.sent.bytes = startBatch, maxTaskBytes
+		d.sendRestarts()
+		require.Nil(t, p.Roster[0].Restart)
+		id := p.Roster[0].RestartID
+		require.Equal(t, "sent", p.carry().Roster[0].Restart.Reason)
+		require.Equal(t, id, p.Roster[0].RestartID, "the next run sends it under its ID")
 		d.restartWorker(0, api.CauseOperator, "waits")
+		d.sendRestarts() // not before the worker has the first one
 		require.Equal(t, &pendingRestart{Cause: api.CauseOperator, Reason: "waits"}, p.carry().Roster[0].Restart)
+		require.NotEqual(t, id, p.Roster[0].RestartID)
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())

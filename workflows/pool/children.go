@@ -69,7 +69,8 @@ func (c children) start(number int) {
 	}
 	run := worker.Run{Pool: c.name(), Slot: number, Spec: c.Spec, SpecVersion: c.SpecVersion, Searchable: c.Searchable}
 	s.LeaseSeq = max(s.LeaseSeq, c.Now().UnixMilli()) // of all leases that workers of this name ever granted
-	run.LeaseSeq, run.Machine.Incarnation = s.LeaseSeq, s.Incarnation
+	s.RestartID = c.newRestart()
+	run.LeaseSeq, run.Machine.Incarnation, run.LastRestart = s.LeaseSeq, s.Incarnation, s.RestartID
 	if c.Breaker.Open() {
 		run.StartsPaused = startsPausedReason
 	}

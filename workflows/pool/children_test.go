@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/loop"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
@@ -141,15 +142,20 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 	p.runUntil(2*time.Minute, poolOf(2))
 }
 
-// The handler of an update sends a restart before the pool learns, in the same workflow task, that the worker's
-// workflow has closed, and starts it again.
+// The handler of a signal stops a worker before the pool learns, in the same workflow task, that the worker's workflow
+// has closed, and starts it again.
 func TestASignalBeforeTheStartInItsWorkflowTaskDoesNotCountForIt(t *testing.T) {
 	p := newFakePool(t)
 	number := 1
+	p.At(5*time.Second, func() {
+		p.workers[number].entry.Host = "h"
+		p.workers[number].report(lifecycle.Ready)
+	})
 	p.At(10*time.Second, func() {
 		p.slowFailures = 5 * time.Second
 		p.workers[number].exit("terminated")
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: &number})
+		p.env.SignalWorkflow(api.SignalMemoryPressure, api.MemoryPressure{Host: "h", Level: string(policy.PressureCritical),
+			Workers: []api.WorkerMemory{{Slot: number, Incarnation: 1}, {Slot: number, Incarnation: 1}}})
 	})
 	p.At(time.Minute, func() {
 		w := p.status().Workers[number]

@@ -56,7 +56,7 @@ func (d disruptions) requested(r api.RotationRequest) {
 func (d disruptions) done(r api.RotationDone) {
 	d.Disruptions = slices.DeleteFunc(d.Disruptions,
 		func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
-	if d.Rollout == nil {
+	if s := d.slot(r.Slot); d.Rollout == nil || s == nil || !s.isNewest(r.Restart) {
 		return
 	}
 	current := d.Rollout.Current

@@ -84,21 +84,29 @@ func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 }
 
 func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T) {
-	p := newFakePool(t)
-	p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
-	p.At(5*time.Second+50*time.Millisecond, func() {
-		p.workers[0].generation++
-		p.workers[0].report(lifecycle.Ready)
-		p.env.SignalWorkflow(api.SignalRotationDone,
-			api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
-	})
-	p.At(20*time.Second, func() {
-		s := p.status()
-		require.Contains(t, s.Rollout.Halted, "the model file is missing")
-		require.Equal(t, 3, s.Ready)
-		require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
-	})
-	p.runUntil(30*time.Second, poolOf(3))
+	for _, build := range []string{"this", "an earlier"} {
+		t.Run(build+" build", func(t *testing.T) {
+			p := newFakePool(t)
+			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
+			p.At(5*time.Second+50*time.Millisecond, func() {
+				p.workers[0].generation++
+				p.workers[0].report(lifecycle.Ready)
+				done := api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"}
+				if build == "this" {
+					done.Restart = p.workers[0].run.LastRestart
+					require.NotEmpty(t, done.Restart)
+				}
+				p.env.SignalWorkflow(api.SignalRotationDone, done)
+			})
+			p.At(20*time.Second, func() {
+				s := p.status()
+				require.Contains(t, s.Rollout.Halted, "the model file is missing")
+				require.Equal(t, 3, s.Ready)
+				require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
+			})
+			p.runUntil(30*time.Second, poolOf(3))
+		})
+	}
 }
 
 // An operator halts a rollout: the worker that restarts goes on, the others stay as they are, and it is no problem. A
@@ -166,7 +174,7 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	p.At(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
 		p.workers[0].generation++
-		p.workers[0].entry.SpecVersion = 2
+		p.workers[0].entry.SpecVersion, p.workers[0].entry.Begun = 2, p.workers[0].run.LastRestart
 		p.workers[0].report(lifecycle.Ready)
 	})
 	p.At(30*time.Second, func() {

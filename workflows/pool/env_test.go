@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -247,6 +248,7 @@ func (a *fakeWorker) report(state lifecycle.State) {
 func (a *fakeWorker) start() {
 	a.entry.Incarnation++
 	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason, a.entry.ReasonCode = a.run.SpecVersion, false, "", ""
+	a.entry.Begun = a.run.LastRestart
 	if a.noCapacity {
 		a.entry.ReasonCode = api.ReasonNoCapacity
 		a.report(lifecycle.Pending)
@@ -289,6 +291,7 @@ func (a *fakeWorker) signal(name string, argument any) {
 		if order.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *order.Spec, order.SpecVersion
 		}
+		a.run.LastRestart = cmp.Or(order.ID, a.run.LastRestart)
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()

@@ -140,6 +140,7 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 			return api.RestartResult{}, err
 		}
 		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
+		p.WakeUp()
 		_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
 			s := p.slot(*r.Worker)
 			return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalOrder)

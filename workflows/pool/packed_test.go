@@ -42,7 +42,8 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		run.Removed = map[int]usedNumbers{}
 		p := &pool{Run: run, Loop: loop.New(ctx)}
 		p.throttle, p.disruptions, p.pressure, p.allocation = throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
-		hosts, endpoints := []string{text(200), text(200), text(200)}, []string{text(300), text(300), text(300)}
+		hosts := []string{text(200), text(200), text(200)}
+		endpoints := []string{text(maxEndpoint), text(maxEndpoint), text(maxEndpoint)}
 		commands := []string{text(800), text(800), text(800)} // one restarts many workers
 		for number := range maxSize {
 			p.ensure(number).Restart = &pendingRestart{Cause: api.CausePressure, Reason: commands[number%3]}
@@ -52,9 +53,9 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 				Since:    time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(),
 				Resting:    true,
 				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)),
-				Starts: math.MaxInt32, StartsFailed: math.MaxInt32,
+				Starts: math.MaxInt32, StartsFailed: math.MaxInt32, Begun: p.newRestart(),
 			})
-			p.slot(number).Removing = true
+			p.slot(number).Removing, p.slot(number).RestartID = true, p.newRestart()
 			p.Disruptions = append(p.Disruptions,
 				disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true,
 					Since: time.Now()})

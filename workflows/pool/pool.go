@@ -217,14 +217,10 @@ func (p *pool) signalWorker(number int, name string, message any) {
 	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message)
 }
 
-// signalRestart sends a worker a restart, under an ID of its own unless an earlier run has sent it.
-func (p *pool) signalRestart(number int, r api.Order) {
-	if r.ID == "" {
-		p.restarts++
-		r.ID = fmt.Sprintf("%d/%d", p.Now().UnixNano(), p.restarts)
-	}
-	r.Kind = api.SignalRestart
-	p.signalWorker(number, api.SignalOrder, r)
+// newRestart is the ID of another restart.
+func (p *pool) newRestart() string {
+	p.restarts++
+	return fmt.Sprintf("%d/%d", p.Now().UnixNano(), p.restarts)
 }
 
 // stopAll ends every worker. The pool completes after the last one.

@@ -76,7 +76,7 @@ func (p pressure) reported(m api.MemoryPressure) {
 func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w api.WorkerMemory) bool {
 		s := p.slot(w.Slot)
-		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() ||
+		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() || s.Restart != nil ||
 			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isStopped(w.Slot)
 	})
 	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
@@ -113,7 +113,8 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	p.Disruptions = append(p.Disruptions,
 		disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true,
 			Since: p.Now()})
-	p.signalRestart(largest.Slot, api.Order{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})
+	p.disruptions.restartWorker(largest.Slot, api.CausePressure, reason)
+	p.slot(largest.Slot).Restart.InPlace = true
 }
 
 // restartStopped restarts the workers that were stopped on a host.

@@ -165,9 +165,10 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// hasBegun reports whether a worker has begun its restart: its incarnation is a newer one, with the pool's spec.
+// hasBegun reports whether a worker has begun its restart: its incarnation is a newer one, with the pool's spec. What
+// it reports before a restart arrives, such as that it gives up, says nothing of that one.
 func (d disruptions) hasBegun(t disruption, s slot) bool {
-	return s.Incarnation > t.From && s.SpecVersion >= d.SpecVersion
+	return s.isNewest(s.Begun) && s.Incarnation > t.From && s.SpecVersion >= d.SpecVersion
 }
 
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have
@@ -184,11 +185,11 @@ func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 	return true
 }
 
-// restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.
+// restartWorker restarts one worker on the pool's current spec. The loop sends the restart, in this workflow task or a
+// later one: a task's budget covers all that it sends.
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 	if s := d.slot(number); s != nil {
-		s.Restart = &pendingRestart{Cause: cause, Reason: reason}
-		d.sendRestart(s)
+		s.RestartID, s.Restart = d.newRestart(), &pendingRestart{Cause: cause, Reason: reason}
 	}
 }
 
@@ -201,9 +202,10 @@ func (d disruptions) sendRestarts() {
 	}
 }
 
-// sendRestart sends a pending restart, if signals reach the worker yet, and reports whether the task had room for it.
+// sendRestart sends a pending restart, if signals reach the worker yet and it has got the order before, which must not
+// overtake this one. It reports whether the task had room for it.
 func (d disruptions) sendRestart(s *slot) bool {
-	if s.isStarting() {
+	if s.isStarting() || d.IsSending(api.WorkerWorkflowID(d.name(), s.Slot), api.SignalOrder) {
 		return true
 	}
 	if s.Gone || s.Removing {
@@ -213,9 +215,12 @@ func (d disruptions) sendRestart(s *slot) bool {
 	if !d.fitsTask() {
 		return false
 	}
-	r := s.Restart
+	order := api.Order{Kind: api.SignalRestart, ID: s.RestartID, Reason: s.Restart.Reason, Cause: s.Restart.Cause,
+		InPlace: s.Restart.InPlace}
+	if !order.InPlace {
+		order.Spec, order.SpecVersion = &d.Spec, d.SpecVersion
+	}
 	s.Restart = nil
-	d.signalRestart(s.Slot, api.Order{ID: r.ID, Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec,
-		SpecVersion: d.SpecVersion})
+	d.signalWorker(s.Slot, api.SignalOrder, order)
 	return true
 }

@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +33,18 @@ func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 		"an apply that it gets after it gives up": {stepDuration * 3 / 2, func(a *fakeWorker) {
 			a.fakePool.slowSignals = stepDuration
 			crashLoop(a)
+		}, apply},
+		"a restart that it gets after it gives up": {stepDuration * 3 / 2, func(a *fakeWorker) {
+			a.fakePool.slowSignals = stepDuration
+			crashLoop(a)
+		}, func(p *fakePool) { p.update(api.UpdateRestart, api.RestartRequest{}) }},
+		"an apply that it gets after its next process could not be started": {stepDuration / 2, func(a *fakeWorker) {
+			a.generation++
+			a.report(lifecycle.Ready)
+			a.fakePool.In(20*time.Millisecond+signalLatency/2, func() {
+				a.fakePool.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 1, Incarnation: a.entry.Incarnation,
+					Failed: true, Reason: "the model file is missing", Restart: a.run.LastRestart})
+			})
 		}, apply},
 		"an apply while it backs off": {stepDuration * 3 / 2, func(a *fakeWorker) {
 			a.generation++
@@ -68,4 +82,32 @@ func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 			p.runUntil(2*time.Minute, poolOf(3))
 		})
 	}
+}
+
+// The server takes 4 MiB of commands for a workflow task, also of the one in which a rollout replaces another one.
+func TestARolloutThatReplacesAnotherOneSendsNoMoreThanATaskHasRoomFor(t *testing.T) {
+	const bytes, size = 100 << 10, 60
+	p := newFakePool(t)
+	run := poolOf(size)
+	run.Spec.Pool.Env = map[string]string{"CONFIG": strings.Repeat("x", bytes)}
+	run.Spec.Rotation.MaxUnavailable = size
+	for _, when := range []time.Duration{2 * time.Minute, 2*time.Minute + stepDuration/2} {
+		p.updateAt(when, api.UpdateRestart, api.RestartRequest{})
+	}
+	p.At(4*time.Minute, func() {
+		require.Nil(t, p.status().Rollout)
+		var again []time.Duration
+		for _, w := range p.workers {
+			require.Len(t, w.timesOf(api.SignalRestart), 2)
+			again = append(again, w.timesOf(api.SignalRestart)[1])
+		}
+		first, sent := slices.Min(again), 0 // of its workflow tasks; the next one follows when a worker has its restart
+		for _, when := range again {
+			if when == first {
+				sent += bytes
+			}
+		}
+		require.LessOrEqual(t, sent, maxTaskBytes)
+	})
+	p.runUntil(5*time.Minute, run)
 }

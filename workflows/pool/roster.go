@@ -15,8 +15,10 @@ type slot struct {
 	api.RosterEntry
 	// Started says that the pool has started the slot's workflow.
 	Started bool `json:"started,omitempty"`
-	// Restart is a restart that no workflow task had room for yet.
+	// Restart is a restart that is not sent yet.
 	Restart *pendingRestart `json:"restart,omitempty"`
+	// RestartID is the ID of the newest restart of the slot, or start of its workflow.
+	RestartID string `json:"restart_id,omitempty"`
 	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an
 	// earlier one.
 	reporter string
@@ -30,12 +32,12 @@ type slot struct {
 	Closed bool `json:"-"`
 }
 
-// pendingRestart is a restart that is not sent yet.
+// pendingRestart is the restart of that ID.
 type pendingRestart struct {
-	ID      string    `json:"id,omitempty"` // of one that was sent
-	Cause   api.Cause `json:"cause,omitempty"`
-	Reason  string    `json:"reason,omitempty"`
-	InPlace bool      `json:"in_place,omitempty"`
+	Cause  api.Cause `json:"cause,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	// InPlace is for a host that is short of memory. It is no reason to give a worker a spec that may fail.
+	InPlace bool `json:"in_place,omitempty"`
 }
 
 // usedNumbers are the highest numbers that the worker of a slot has reported.
@@ -57,8 +59,8 @@ func (s *slot) markLost(reason string) {
 	s.Gone, s.Reason = true, display.Truncate(reason, maxReason)
 }
 
-// isRestartedAgain reports whether a restart waits that was decided on after all that were sent.
-func (s slot) isRestartedAgain() bool { return s.Restart != nil && s.Restart.ID == "" }
+// isNewest reports whether a restart is the newest of the slot. One of an earlier build, which has no ID, may be.
+func (s slot) isNewest(id string) bool { return id == "" || s.RestartID == "" || id == s.RestartID }
 
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
 func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
@@ -154,7 +156,7 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			PID:      started.PID,
 			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion,
 			LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
-			Starts:   started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
+			Starts:   started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID, Begun: started.Begun,
 		})
 	}
 }

@@ -63,7 +63,7 @@ func (r reporter) announce() *api.Announce {
 		return nil
 	}
 	return &api.Announce{Reason: display.Shorten(r.reason()),
-		SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
+		SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed, Begun: r.Begun}
 }
 
 // A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So
@@ -161,7 +161,7 @@ func (r reporter) workerChanged(gone bool) api.RosterEntry {
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed, Failures: r.Failures,
-		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
+		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID, Begun: r.Begun,
 	}
 }
 

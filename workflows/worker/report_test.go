@@ -60,3 +60,44 @@ func TestAWorkerThatStartsAgainNamesTheGatewayOfItsLastProcess(t *testing.T) {
 		})
 	}
 }
+
+// Its pool judges a restart by what the worker reports of it, and not by what it reported before it got it.
+func TestAWorkerSaysWhichRestartItHasBegun(t *testing.T) {
+	s := newWorkerEnv(t)
+	fails, announced := allStarts, ""
+	s.failStarts(func(r api.StartRequest) bool {
+		if r.Announce != nil {
+			announced = r.Announce.Begun
+		}
+		return fails(r)
+	})
+	restart := func(id string) { s.env.SignalWorkflow(api.SignalOrder, api.Order{Kind: api.SignalRestart, ID: id}) }
+	s.At(time.Hour, func() {
+		require.Equal(t, api.ReasonGaveUp, s.newestReport().ReasonCode)
+		require.Equal(t, "start", s.newestReport().Begun)
+		require.Equal(t, "start", announced)
+		restart("in vain")
+	})
+	s.At(2*time.Hour, func() {
+		require.Equal(t, api.ReasonGaveUp, s.newestReport().ReasonCode)
+		require.Equal(t, "in vain", s.newestReport().Begun)
+		fails = ofSuccessors
+		restart("mended")
+	})
+	s.At(3*time.Hour, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Equal(t, "mended", announced)
+		restart("not begun")
+	})
+	s.At(4*time.Hour, func() {
+		require.Equal(t, "mended", s.newestReport().Begun)
+		done := s.signalsOf(api.SignalRotationDone)
+		require.Len(t, done, 1)
+		require.True(t, done[0].(api.RotationDone).Failed)
+		require.Equal(t, "not begun", done[0].(api.RotationDone).Restart)
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 })
+	run.LastRestart, run.ContinueEvery = "start", 2
+	s.run(run)
+}

@@ -235,7 +235,7 @@ func (r rotator) yieldDisruption() {
 func (r rotator) endDisruption(incarnation int64, failed bool, reason string) {
 	if !r.Standalone {
 		r.reporter.signalPool(api.SignalRotationDone,
-			api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
+			api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason, Restart: r.LastRestart})
 	}
 }
 

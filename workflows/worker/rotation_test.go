@@ -225,7 +225,7 @@ func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.slow = map[string]time.Duration{api.ActivityDrain: 4 * time.Second}
 			s.At(20*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new moon", Cause: api.CauseSpec}))
+			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{ID: "1", Reason: "new moon", Cause: api.CauseSpec}))
 			s.At(32*time.Second, func() {
 				require.Equal(t, lifecycle.Draining, s.state().State)
 				s.env.SignalWorkflow(signal, api.Control{Reason: "look at it"})
@@ -234,8 +234,8 @@ func TestAWorkerThatRestsInTheMiddleOfARotationSaysSo(t *testing.T) {
 				require.True(t, s.state().State.Outcome(), s.state().State)
 				require.Nil(t, s.state().Rotation)
 				require.EqualValues(t, 1, s.state().Incarnation)
-				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason"}},
-					s.signalsOf(api.SignalRotationDone))
+				require.Equal(t, []any{api.RotationDone{Incarnation: 1, Reason: "the incarnation ended for another reason",
+					Restart: "1"}}, s.signalsOf(api.SignalRotationDone))
 			})
 			s.runThrough(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
 		})

@@ -138,8 +138,9 @@ type EndState struct {
 	NextSpec     *api.WorkerSpec `json:"next_spec,omitempty"` // of the next incarnation
 	Resting      bool            `json:"resting,omitempty"`   // until an operator's restart
 	GaveUp       bool            `json:"gave_up,omitempty"`   // the reason why it rests
-	// LastRestart is the ID of the newest restart.
+	// LastRestart is the ID of the newest restart, Begun that before the current incarnation began.
 	LastRestart string `json:"last_restart,omitempty"`
+	Begun       string `json:"begun,omitempty"`
 	// RestOrderedAt is when the newest stop or drain arrived.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 

@@ -37,7 +37,7 @@ func (s *starter) beginIncarnation(reason string) {
 		s.awaitPermit(reason)
 		return
 	}
-	s.StartPermitted = false
+	s.StartPermitted, s.Begun = false, s.LastRestart
 	gateway := s.Process.Endpoint // calls can wait there
 	if s.Cause == api.CauseHostLost {
 		gateway = ""
