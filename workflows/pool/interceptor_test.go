@@ -66,34 +66,48 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 		if previous == nil || !previous.open {
 			return refused
 		}
-		return startedAlready{refused}
+		return startedAs(ctx, refused, func(*workflow.Execution, error) error { // the environment has one of its own
+			return &temporal.ChildWorkflowExecutionAlreadyStartedError{}
+		})
 	}
 	a.stubChild = fmt.Sprint("stubChild ", len(o.fakePool.started))
 	options.WorkflowID = a.stubChild
-	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run)
+	return startedAs(ctx, o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run),
+		func(execution *workflow.Execution, err error) error {
+			execution.RunID = o.fakePool.runID(execution.RunID)
+			return err
+		})
 }
 
-// startedAlready is the future of a child whose ID an open workflow has. That of the environment has another error.
-type startedAlready struct{ workflow.ChildWorkflowFuture }
-
-func (f startedAlready) GetChildWorkflowExecution() workflow.Future {
-	return alreadyStarted{f.ChildWorkflowFuture.GetChildWorkflowExecution()}
+// child is a stub child with an execution as Temporal's.
+type child struct {
+	workflow.ChildWorkflowFuture
+	started workflow.Future
 }
 
-type alreadyStarted struct{ workflow.Future }
+func (c child) GetChildWorkflowExecution() workflow.Future { return c.started }
 
-func (f alreadyStarted) Get(ctx workflow.Context, value any) error {
-	if err := f.Future.Get(ctx, value); err == nil {
-		return errors.New("the environment started a child that it was to refuse")
-	}
-	return &temporal.ChildWorkflowExecutionAlreadyStartedError{}
+// startedAs changes what the environment says of the start of a child.
+func startedAs(ctx workflow.Context, future workflow.ChildWorkflowFuture,
+	change func(*workflow.Execution, error) error) workflow.ChildWorkflowFuture {
+	started, settable := workflow.NewFuture(ctx)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		var execution workflow.Execution
+		err := change(&execution, future.GetChildWorkflowExecution().Get(ctx, &execution))
+		settable.Set(execution, err)
+	})
+	return child{future, started}
 }
+
+// runID is a run ID that no other environment gives: each counts from the beginning, and a message about a workflow of
+// an earlier run of the pool would be taken for one about another workflow.
+func (p *fakePool) runID(id string) string { return fmt.Sprint(p.runs, "/", id) }
 
 // childStarted lets a fake worker begin when its stub child runs.
 func (p *fakePool) childStarted(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
 	for _, a := range p.workers {
 		if a.stubChild == info.WorkflowExecution.ID {
-			a.entry.RunID = info.WorkflowExecution.RunID
+			a.entry.RunID = p.runID(info.WorkflowExecution.RunID)
 			a.then(signalLatency, a.start)
 		}
 	}
