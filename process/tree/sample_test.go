@@ -57,7 +57,7 @@ func TestCPUIsNotMeasuredOverLessThan200Milliseconds(t *testing.T) {
 }
 
 func TestConcurrentReadersShareOneScan(t *testing.T) {
-	shared := sharedReads{read: scanTable}
+	shared := sharedReads{read: scanTable, keeps: true}
 	tables := make([]*Table, 20)
 	var all sync.WaitGroup
 	for i := range tables {

@@ -50,6 +50,41 @@ func TestAReadServesAllWhoAskedBeforeItBegan(t *testing.T) {
 	}
 }
 
+func TestARecentTableDoesNotWaitForAScan(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	shared := sharedReads{keeps: true, read: func(func(*Entry)) (*Table, error) {
+		begun <- struct{}{}
+		<-end
+		return newTable(time.Now(), nil), nil
+	}}
+	scan := func() chan *Table {
+		done := make(chan *Table, 1)
+		go func() {
+			table, _ := shared.after(nil)
+			done <- table
+		}()
+		<-begun
+		return done
+	}
+	first := scan()
+	end <- struct{}{}
+	kept := <-first
+	second := scan()
+	recent := make(chan *Table, 1)
+	go func() {
+		table, _ := shared.since(time.Now().Add(-time.Hour), nil)
+		recent <- table
+	}()
+	select {
+	case table := <-recent:
+		require.Same(t, kept, table)
+	case <-time.After(waitTimeout):
+		t.Fatal("it waits for the scan under way")
+	}
+	end <- struct{}{}
+	<-second
+}
+
 // Stopping a large pool scanned all processes of the host for each of its processes.
 func TestKillsAtTheSameTimeShareAScan(t *testing.T) {
 	scanned := 0

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -93,7 +94,7 @@ func (t *Table) GroupAlive(pgid int) bool {
 // reads and scans are shared by the whole program.
 var (
 	reads = sharedReads{read: func(func(*Entry)) (*Table, error) { return readTable() }}
-	scans = sharedReads{read: scanTable}
+	scans = sharedReads{read: scanTable, keeps: true}
 )
 
 // ReadTable reads all processes once, without their marks and cookies. The read begins after the call; those who ask at
@@ -216,12 +217,13 @@ func (id Identity) Exists() bool {
 // sharedReads reads the process table once for all callers that ask while another read is under way: a read takes
 // longer the more processes there are, and the more processes end at once, the more ask.
 type sharedReads struct {
-	read func(visit func(*Entry)) (*Table, error)
+	read  func(visit func(*Entry)) (*Table, error)
+	keeps bool // the last table, for since
 
-	reading sync.Mutex // held during a read
-	last    *Table     // guarded by reading; nil before the first
-	mu      sync.Mutex // guards next and its visits
-	next    *tableRead // has not begun; nil while nobody waits for it
+	reading sync.Mutex            // held during a read
+	last    atomic.Pointer[Table] // nil before the first
+	mu      sync.Mutex            // guards next and its visits
+	next    *tableRead            // has not begun; nil while nobody waits for it
 }
 
 // tableRead is one read, and who waits for it.
@@ -237,6 +239,13 @@ func (s *sharedReads) after(visit func(*Entry)) (*Table, error) { return s.since
 
 // since is after; without a visit, it also takes the last table if its read began after oldest.
 func (s *sharedReads) since(oldest time.Time, visit func(*Entry)) (*Table, error) {
+	recent := func() bool {
+		last := s.last.Load()
+		return visit == nil && last != nil && last.At.After(oldest)
+	}
+	if recent() {
+		return s.last.Load(), nil
+	}
 	s.mu.Lock()
 	if s.next == nil {
 		s.next = &tableRead{}
@@ -247,15 +256,15 @@ func (s *sharedReads) since(oldest time.Time, visit func(*Entry)) (*Table, error
 
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if visit == nil && s.last != nil && s.last.At.After(oldest) {
-		return s.last, nil
+	if recent() {
+		return s.last.Load(), nil
 	}
 	if !r.done { // then r is still the next one
 		s.mu.Lock()
 		s.next = nil
 		s.mu.Unlock()
-		if r.table, r.err = s.read(r.visit); r.err == nil {
-			s.last = r.table
+		if r.table, r.err = s.read(r.visit); r.err == nil && s.keeps {
+			s.last.Store(r.table)
 		}
 		r.done = true
 	}
