@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -210,6 +211,9 @@ func (t *signaledWorker) update(s workerSignal, state api.WorkerState, resting b
 	t.done = s.reached(state.State, resting)
 }
 
+// signalPatience is how long a signal of one worker waits for the worker's state, whatever --timeout says.
+const signalPatience = 10 * time.Second
+
 func (a *app) signalCommand(s workerSignal) *cobra.Command {
 	var control api.Control
 	var wait waitFlags
@@ -224,7 +228,13 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 			defer cancel()
 			return p.Signal(request, slot, s.signal, control)
 		}
-		targets, err := a.targets(ctx, p, s, slot)
+		asked := ctx
+		if slot != nil {
+			var cancel context.CancelFunc
+			asked, cancel = context.WithTimeout(ctx, signalPatience)
+			defer cancel()
+		}
+		targets, err := a.targets(asked, p, s, slot)
 		if slot != nil && api.CodeOf(err) == api.CodeUnavailable { // a signal needs no agent
 			if failure := signal(*slot); failure != nil {
 				return failure
