@@ -39,7 +39,7 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 // TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported: a view must not pass an old report off as an answer.
 func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		views := []api.PoolWorkers{{Workers: make([]api.Worker, 3)}}
+		views := []api.PoolWorkers{{Workers: make([]api.Worker, 4)}}
 		for i := range views[0].Workers {
 			views[0].Workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName("p", i), State: lifecycle.Ready}
 		}
@@ -50,14 +50,17 @@ func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 				return api.WorkerState{Worker: "p/0", State: lifecycle.Busy}, nil
 			case 1: // not before its start
 				return api.WorkerState{}, api.ErrWorkerNotFound
+			case 3: // the caller's own limit, or the failure of another one's question
+				return api.WorkerState{}, api.Errorf(api.CodeUnavailable, "timed out: %w", context.DeadlineExceeded)
 			}
 			<-ctx.Done()
 			return api.WorkerState{}, ctx.Err()
 		})
 		require.Equal(t, 2*time.Second, time.Since(began))
 		require.Equal(t, lifecycle.Busy, views[0].Workers[0].State)
-		require.Equal(t, []string{"", "", "not within 2s"},
-			[]string{views[0].Workers[0].Error, views[0].Workers[1].Error, views[0].Workers[2].Error})
+		for i, want := range []string{"", "", "not within 2s", "not within 2s"} {
+			require.Equal(t, want, views[0].Workers[i].Error)
+		}
 		require.Equal(t, lifecycle.Ready, views[0].Workers[2].State)
 	})
 }

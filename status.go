@@ -1,7 +1,9 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -71,17 +73,42 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport, lastM
 }
 
 const (
-	maxAsked    = 64
-	askPatience = 2 * time.Second
+	maxAsked = 64
+	// AskPatience is how long views wait for the answers of workers.
+	AskPatience = 2 * time.Second
 )
+
+// NoAnswer is the Error of a worker that was asked for its state for so long, and failed with err; "" for nil, and for
+// a worker that has not started.
+func NoAnswer(err error, limit time.Duration) string {
+	switch {
+	case err == nil, api.CodeOf(err) == api.CodeWorkerNotFound:
+		return ""
+	case isTimeout(err), errors.Is(err, context.Canceled):
+		return "not within " + limit.String()
+	}
+	return err.Error()
+}
+
+// AskState asks one worker for its state.
+type AskState func(ctx context.Context, pool string, slot int) (api.WorkerState, error)
 
 // AskWorkers replaces the state of each worker that lives or waits, which it last reported to its pool, by what state
 // returns for it: a lease that nobody has used yet, and the newest of many failures, are known to the worker alone. It
 // asks up to 64 workers, of more only those out of service, and no longer than two seconds; the others keep what the
 // roster says, with Error set if they were asked.
-func AskWorkers(ctx context.Context, views []api.PoolWorkers,
-	state func(ctx context.Context, pool string, slot int) (api.WorkerState, error)) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+func AskWorkers(ctx context.Context, views []api.PoolWorkers, state AskState) {
+	askWorkers(ctx, views, maxAsked, state)
+}
+
+// AskOutOfService is AskWorkers for views of whole pools: it asks only workers out of service.
+func AskOutOfService(ctx context.Context, views []api.PoolWorkers, state AskState) {
+	askWorkers(ctx, views, 0, state)
+}
+
+// askWorkers asks up to most workers, of more up to maxAsked out of service.
+func askWorkers(ctx context.Context, views []api.PoolWorkers, most int, state AskState) {
+	ctx, cancel := context.WithTimeout(ctx, AskPatience)
 	defer cancel()
 	var asked []*api.Worker
 	for _, view := range views {
@@ -92,7 +119,7 @@ func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 			}
 		}
 	}
-	if len(asked) > maxAsked {
+	if len(asked) > most {
 		asked = slices.DeleteFunc(asked, func(w *api.Worker) bool { return w.State.InService() })
 		asked = asked[:min(len(asked), maxAsked)]
 	}
@@ -105,9 +132,9 @@ func AskWorkers(ctx context.Context, views []api.PoolWorkers,
 		case err == nil && !s.Ended:
 			asked[i].Adopt(s)
 		case ctx.Err() != nil: // also if it could not be asked before
-			asked[i].Error = "not within " + askPatience.String()
-		case err != nil && api.CodeOf(err) != api.CodeWorkerNotFound: // one that has not started
-			asked[i].Error = err.Error()
+			asked[i].Error = NoAnswer(ctx.Err(), AskPatience)
+		default:
+			asked[i].Error = cmp.Or(NoAnswer(err, AskPatience), asked[i].Error)
 		}
 	})
 	for i := range views {

@@ -180,6 +180,18 @@ type Worker struct {
 	Error string `json:"error,omitempty"`
 }
 
+// ReasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in
+// service.
+func (w *Worker) ReasonOutOfService() string {
+	switch {
+	case w.Error != "":
+		return "no answer, showing the pool's last report: " + w.Error
+	case w.State.InService():
+		return ""
+	}
+	return w.Reason
+}
+
 // Adopt replaces what the pool and the host last said of the worker by its own answer.
 func (w *Worker) Adopt(s WorkerState) {
 	if s.Grade == "" {

@@ -74,7 +74,8 @@ type setup struct {
 
 type poolFacts struct {
 	api.PoolStatus
-	err error
+	workers api.PoolWorkers // those out of service as they answer themselves
+	err     error
 }
 
 // concurrentExaminations bounds how many hosts are examined concurrently.
@@ -108,8 +109,20 @@ func (a *app) examine(ctx context.Context) setup {
 	s.pools, s.poolsErr = allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
 		status, err := p.Running(ctx)
 		status.Pool = p.Name()
-		return poolFacts{status, err}, nil
+		return poolFacts{PoolStatus: status, err: err}, nil
 	})
+	reported := map[string]api.HostHeartbeat{}
+	for _, h := range s.hosts {
+		reported[h.ID] = h.Heartbeat
+	}
+	processes, views := tempool.ProcessesOf(reported), make([]api.PoolWorkers, len(s.pools))
+	for i, p := range s.pools {
+		views[i] = tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
+	}
+	tempool.AskOutOfService(ctx, views, stateOf(cp))
+	for i := range s.pools {
+		s.pools[i].workers = views[i]
+	}
 	return s
 }
 

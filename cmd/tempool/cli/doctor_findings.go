@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
@@ -320,14 +319,12 @@ func (d *diagnosis) placement(s setup) {
 		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
 		return
 	}
-	labels, root, reported := []string{}, false, map[string]api.HostHeartbeat{}
+	labels, root := []string{}, false
 	for _, h := range s.hosts {
-		reported[h.ID] = h.Heartbeat
 		if r := h.Heartbeat.Agent; r != nil {
 			root, labels = root || r.Root, append(labels, r.Labels...)
 		}
 	}
-	processes := tempool.ProcessesOf(reported)
 	for _, p := range s.pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
@@ -339,8 +336,7 @@ func (d *diagnosis) placement(s setup) {
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
 		} else {
-			workers := tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
-			d.health(subject, p.Rollout, policy.NewReport(p.PoolStatus, workers, s.now))
+			d.health(subject, p.Rollout, policy.NewReport(p.PoolStatus, p.workers, s.now))
 		}
 		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",

@@ -134,6 +134,11 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"a waiting worker": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].Workers[0].State = lifecycle.Pending
 		}, levelProblem, "pools", "python/0: It waits for its start", "tempool pool status python"},
+		"a worker that has failed since its report": {func(f *fakeControlPlane, _ *api.AgentReport) {
+			p := f.pools["python"]
+			p.statuses[0].Ready, p.statuses[0].Workers[0].State = 0, lifecycle.Starting
+			p.states = map[int][]api.WorkerState{0: {state(0, lifecycle.Pending, 1)}}
+		}, levelProblem, "pools", "python/0: It waits for its start", "tempool pool status python"},
 		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true

@@ -92,7 +92,7 @@ func (a *app) writeStatus(text *strings.Builder, view poolView) {
 		writeProblems(text, *view.Report)
 	}
 	for _, worker := range view.Workers {
-		if reason := reasonOutOfService(worker); reason != "" {
+		if reason := worker.ReasonOutOfService(); reason != "" {
 			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
 		}
 	}
@@ -186,12 +186,10 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	summary := poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion,
 		Stopping: s.Stopping, Rollout: s.Rollout}
 	if s.Ready < s.Size { // a worker that crashes repeatedly reports to its pool only what lasts
-		out := tempool.RosterOf(s, nil, nil)
-		out.Workers = slices.DeleteFunc(out.Workers, func(w api.Worker) bool { return w.State.InService() })
-		asked := []api.PoolWorkers{out}
-		tempool.AskWorkers(ctx, asked,
+		asked := []api.PoolWorkers{tempool.RosterOf(s, nil, nil)}
+		tempool.AskOutOfService(ctx, asked,
 			func(ctx context.Context, _ string, slot int) (api.WorkerState, error) { return p.State(ctx, slot) })
-		summary.Ready += asked[0].Ready
+		summary.Ready = asked[0].Ready
 	}
 	return summary, nil
 }

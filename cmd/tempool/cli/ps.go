@@ -44,15 +44,16 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
 	views, err := poolOrAll(ctx, a, cp, args, pool.Roster)
-	askWorkers(ctx, cp, views)
+	tempool.AskWorkers(ctx, views, stateOf(cp))
 	a.addControlPlane(ctx, cp, views)
 	return a.printPools(args, views, err, a.writeWorkers)
 }
 
-func askWorkers(ctx context.Context, cp controlPlane, views []api.PoolWorkers) {
-	tempool.AskWorkers(ctx, views, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+// stateOf asks workers of a control plane.
+func stateOf(cp controlPlane) tempool.AskState {
+	return func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 		return cp.Pool(pool).State(ctx, slot)
-	})
+	}
 }
 
 func (a *app) statsCommand() *cobra.Command {
@@ -122,7 +123,7 @@ func (a *app) workerRow(w api.Worker) []string {
 		formatDuration(seconds(w.UptimeS)),
 		formatDuration(milliseconds(w.AvgCallTimeMS)), incarnation(w), orDash(w.Host), pid,
 		oneLine(orDash(holders(w, a.now())), 60),
-		oneLine(reasonOutOfService(w), a.cellRunes()),
+		oneLine(w.ReasonOutOfService(), a.cellRunes()),
 	}
 }
 
@@ -155,18 +156,6 @@ func stateAndCalls(w api.Worker) string {
 		return string(w.State)
 	}
 	return string(w.State) + ", " + plural(w.InFlight, "call")
-}
-
-// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in
-// service.
-func reasonOutOfService(w api.Worker) string {
-	switch {
-	case w.Error != "":
-		return "no answer, showing the pool's last report: " + w.Error
-	case w.State.InService():
-		return ""
-	}
-	return w.Reason
 }
 
 // writeStats writes the table of tempool workers stats.

@@ -81,7 +81,7 @@ func soonest(w api.Worker) float64 {
 
 // remark is why a worker is out of service, or else who holds it and why to watch it.
 func remark(w api.Worker) string {
-	if reason := reasonOutOfService(w); reason != "" {
+	if reason := w.ReasonOutOfService(); reason != "" {
 		return reason
 	}
 	var remarks []string

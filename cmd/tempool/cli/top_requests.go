@@ -84,7 +84,7 @@ func (r topRequests) rosters() tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
 		asked := r.app.now()
 		views, err := poolOrAll(ctx, r.app, r.cp, r.pools, pool.Roster)
-		askWorkers(ctx, r.cp, views)
+		tempool.AskWorkers(ctx, views, stateOf(r.cp))
 		return topRosters{views: views, at: r.app.now(), took: r.app.now().Sub(asked), err: sentence(err)}
 	})
 }
