@@ -150,6 +150,7 @@ func BenchmarkAViewer(b *testing.B) {
 				if turn++; turn%3 == 0 { // six
 					clear(board.memos.sparks.all)
 				}
+				clear(board.memos.workers.all)
 				board.memos.hosts.asked, board.memos.names.asked, board.memos.pools.of("large").asked =
 					time.Time{}, time.Time{}, time.Time{}
 				answer := httptest.NewRecorder()

@@ -35,8 +35,9 @@ type facts struct {
 
 type poolFacts struct {
 	api.PoolStatus
-	at  time.Time // of the status; zero if there is none
-	err error
+	workers api.PoolWorkers // as the hosts reported, those out of service as they answer themselves
+	at      time.Time       // of the status; zero if there is none
+	err     error
 	// waiting are the calls and clients that wait for a worker, at all gateways.
 	waiting int
 }
@@ -94,6 +95,19 @@ func (v *visit) fleetFacts() facts {
 	})
 	f.pools = slices.DeleteFunc(f.pools,
 		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
+	var asked []api.PoolWorkers // shares the workers of f
+	for i, p := range f.pools {
+		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, f.processes, tempool.LastMinuteOf(p.PoolStatus, f.reported))
+		if p.err == nil {
+			asked = append(asked, f.pools[i].workers)
+		}
+	}
+	if ctx.Err() == nil {
+		tempool.AskOutOfService(ctx, asked, v.state)
+	}
+	for i := range f.pools {
+		f.pools[i].workers.CountReady()
+	}
 	return f
 }
 
@@ -147,17 +161,16 @@ func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] 
 	return one
 }
 
-// askWorkers asks the workers on a page for their state.
-func (v *visit) askWorkers(ctx context.Context, page []api.PoolWorkers) {
-	tempool.AskWorkers(ctx, page, func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
-		fresh := unfollowedFreshFor
-		if v.d.streams.follows(pool) {
-			fresh = workerFreshFor
-		}
-		one := v.d.memos.workers.of(api.WorkerSource(api.WorkerName(pool, slot))).get(ctx, fresh, briefTimeout,
-			func(ctx context.Context) (api.WorkerState, error) { return v.pool(pool).State(ctx, slot) })
-		return one.value, one.err
-	})
+// state asks a worker for its state, until the deadline of ctx.
+func (v *visit) state(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+	fresh := unfollowedFreshFor
+	if v.d.streams.follows(pool) {
+		fresh = workerFreshFor
+	}
+	deadline, _ := ctx.Deadline()
+	one := v.d.memos.workers.of(api.WorkerSource(api.WorkerName(pool, slot))).get(ctx, fresh, time.Until(deadline),
+		func(ctx context.Context) (api.WorkerState, error) { return v.pool(pool).State(ctx, slot) })
+	return one.value, one.err
 }
 
 // stale says what is missing, and how old what is shown is.
@@ -224,11 +237,14 @@ type answer[T any] struct {
 	err   error
 }
 
-// get asks at most once in fresh, with a timeout, and not once ctx has ended.
+// get asks at most once in fresh, after a failure in freshFor, with a timeout, and not once ctx has ended.
 func (m *memo[T]) get(ctx context.Context, fresh, timeout time.Duration,
 	ask func(context.Context) (T, error)) answer[T] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.err != nil {
+		fresh = min(fresh, freshFor)
+	}
 	if time.Since(m.asked) >= fresh {
 		if err := ctx.Err(); err != nil {
 			return answer[T]{m.good, m.goodAt, err}

@@ -43,6 +43,8 @@ type fakeFleet struct {
 	specs    map[int]api.WorkerSpec  // of workers, by slot
 	asked    []tempool.SampleOptions // the questions for samples
 	leased   string                  // the worker with a lease that has not been used yet
+	mute     bool                    // no worker answers
+	flapping string                  // the worker that waits to start again, which its pool has not heard
 	queuesOf []string                // the gateways that were asked last for their queues
 }
 
@@ -147,6 +149,10 @@ func (f fakePool) State(ctx context.Context, slot int) (api.WorkerState, error) 
 	if err := f.ask(ctx); err != nil {
 		return api.WorkerState{}, err
 	}
+	if f.mute {
+		<-ctx.Done()
+		return api.WorkerState{}, api.Errorf(api.CodeUnavailable, "timed out: %w", ctx.Err())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.pools[f.name].Workers[slot]
@@ -157,6 +163,9 @@ func (f fakePool) State(ctx context.Context, slot int) (api.WorkerState, error) 
 	}
 	if f.leased == s.Worker { // straight from Temporal, so that no host knows
 		s.State, s.Lease = lifecycle.Busy, &api.Lease{ID: f.name + ".1.1.2", Holder: "grace", Worker: s.Worker}
+	}
+	if f.flapping == s.Worker {
+		s.State, s.Reason = lifecycle.Pending, "exited with code 3"
 	}
 	return s, nil
 }

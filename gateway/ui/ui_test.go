@@ -101,7 +101,7 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 		"/ui/pools/py":           "This is as of",
 		"/ui/pools/js":           "js/0",
 		"/ui/pools/none":         "tempool doctor finds out",
-		"/ui/pools/py/workers/2": "The worker does not answer",
+		"/ui/pools/py/workers/2": "last report: not within 2s",
 		"/ui/events":             "Events are missing",
 		"/ui/sessions?pool=py":   "The sessions cannot be read",
 	} {
@@ -111,6 +111,34 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 		})
 	}
 	asking.Wait()
+}
+
+// TestAWorkerThatDoesNotAnswerIsShownAsInTheTerminal: the second view shares the failure of the first.
+func TestAWorkerThatDoesNotAnswerIsShownAsInTheTerminal(t *testing.T) {
+	s := newSite(t, operator, nil)
+	s.fleet.mute = true
+	for _, path := range []string{"/ui/pools/py", "/ui/pools/py", "/ui/pools/py/workers/0"} {
+		_, text, _ := s.get(path)
+		require.Contains(t, text, "no answer, showing the pool&#39;s last report: not within 2s", path)
+	}
+}
+
+// TestEveryPageAsksAWorkerOutOfService: its pool hears late of one that fails again and again.
+func TestEveryPageAsksAWorkerOutOfService(t *testing.T) {
+	s := newSite(t, operator, nil)
+	s.fleet.pools["py"].Workers[1].State = lifecycle.Starting
+	s.fleet.flapping = "py/1"
+	late := api.PoolStatus{Pool: "late", Size: 400, SpecVersion: 1}
+	for i := range late.Size {
+		late.Workers = append(late.Workers, api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1})
+	}
+	late.Workers[300].State = lifecycle.Starting
+	s.fleet.pools["late"] = late
+	_, text, _ := s.get("/ui/")
+	require.Contains(t, text, "exited with code 3")
+	s.fleet.flapping = "late/300"
+	_, text, _ = s.get("/ui/pools/late")
+	require.Contains(t, text, "exited with code 3", "also of one that another page of the roster shows")
 }
 
 func TestALargeRosterIsPagedAndFiltered(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
@@ -106,8 +105,7 @@ func (v *visit) fleetPage() error {
 func newFleetView(f facts, hostID string, now time.Time) fleetView {
 	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
 	for _, p := range f.pools {
-		workers := tempool.RosterOf(p.PoolStatus, f.processes, tempool.LastMinuteOf(p.PoolStatus, f.reported))
-		row, trouble := newPoolRow(p, workers, now)
+		row, trouble := newPoolRow(p, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
 		view.Ready, view.Size, view.InFlight, view.Memory =
@@ -133,8 +131,8 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
 
-// newPoolRow is the row of a pool with these workers, and what is wrong with it.
-func newPoolRow(p poolFacts, workers api.PoolWorkers, now time.Time) (poolRow, *problem) {
+// newPoolRow is the row of a pool, and what is wrong with it.
+func newPoolRow(p poolFacts, now time.Time) (poolRow, *problem) {
 	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
 	if p.at.IsZero() {
 		row.Status, row.Tone = "no answer", "bad"
@@ -143,10 +141,10 @@ func newPoolRow(p poolFacts, workers api.PoolWorkers, now time.Time) (poolRow, *
 			Advice:   []string{"See whether an agent runs workflows: tempool doctor."},
 			Runbooks: []string{policy.Runbook("no_answer")}}
 	}
-	report := policy.NewReport(p.PoolStatus, workers, now)
+	report := policy.NewReport(p.PoolStatus, p.workers, now)
 	hosts := map[string]bool{}
 	counts := map[lifecycle.State]int{}
-	for _, w := range workers.Workers {
+	for _, w := range p.workers.Workers {
 		counts[w.State]++
 		row.Memory += w.CurrentMemoryBytes
 		row.InFlight += w.InFlight
@@ -157,7 +155,7 @@ func newPoolRow(p poolFacts, workers api.PoolWorkers, now time.Time) (poolRow, *
 			row.Leased++
 		}
 	}
-	row.Ready, row.Hosts, row.States = workers.Ready, len(hosts), stateCounts(counts)
+	row.Ready, row.Hosts, row.States = p.workers.Ready, len(hosts), stateCounts(counts)
 	row.Status = string(report.Overview.Status)
 	row.Tone = cmp.Or(tonesOfStatus[report.Overview.Status], "warn")
 	if p.ScaledToZero() {

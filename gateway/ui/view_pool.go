@@ -87,14 +87,12 @@ func (v *visit) poolPage() error {
 	reported := heartbeatsOf(hosts.value)
 	workers := tempool.RosterOf(status.value, tempool.ProcessesOf(reported),
 		tempool.LastMinuteOf(status.value, reported))
+	asked := []api.PoolWorkers{workers}
 	if status.err == nil {
-		shown := workers
-		shown.Workers = paged(shown.Workers, newPager(v.r.URL, len(shown.Workers)))
-		v.askWorkers(ctx, []api.PoolWorkers{shown})
-		workers.CountReady()
+		tempool.AskWorkers(ctx, asked, v.state)
 	}
-	view := newPoolView(poolFacts{status.value, status.at, status.err, waitingFor(name, hosts.value)}, workers, v.r,
-		time.Now())
+	view := newPoolView(poolFacts{PoolStatus: status.value, workers: asked[0], at: status.at, err: status.err,
+		waiting: waitingFor(name, hosts.value)}, v.r, time.Now())
 	for _, host := range hosts.value {
 		view.MCPSessions += host.Heartbeat.MCPSessions[name]
 	}
@@ -131,8 +129,9 @@ func (v *visit) poolPage() error {
 }
 
 // newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
-func newPoolView(p poolFacts, workers api.PoolWorkers, r *http.Request, now time.Time) poolView {
-	row, trouble := newPoolRow(p, workers, now)
+func newPoolView(p poolFacts, r *http.Request, now time.Time) poolView {
+	workers := p.workers
+	row, trouble := newPoolRow(p, now)
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(),
@@ -191,15 +190,9 @@ func newWorkerRow(w api.Worker, entry api.RosterEntry, status api.PoolStatus, no
 		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, InFlight: w.InFlight, Requests: w.RequestsServed,
 		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key, Client: w.MCPClient,
 		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
-		Since: w.Since,
+		Since: w.Since, Reason: cmp.Or(w.ReasonOutOfService(), strings.Join(w.Warnings, " ")),
 		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
 		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
-	}
-	if !w.State.InService() {
-		row.Reason = w.Reason
-	}
-	if row.Reason == "" {
-		row.Reason = strings.Join(w.Warnings, " ")
 	}
 	if w.Score != nil {
 		row.Score = strconv.FormatFloat(*w.Score, 'f', 0, 64)

@@ -92,7 +92,12 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	var stateErr, historyErr, logErr error
 	var asking sync.WaitGroup
 	asking.Go(func() { hosts = v.hosts(ctx) })
-	asking.Go(func() { state, stateErr = v.pool(pool).State(ctx, slot) })
+	limit := min(v.requestTimeout(), tempool.AskPatience)
+	asking.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		state, stateErr = v.pool(pool).State(ctx, slot)
+	})
 	asking.Go(func() { history, historyErr = v.pool(pool).History(ctx, slot) })
 	asking.Go(func() { samples = v.samples(ctx, pool, []int{slot}, nil) })
 	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
@@ -105,8 +110,8 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	process, reported := processes[w.Worker]
 	if view.State = state; stateErr == nil {
 		w.Adopt(state)
-	} else {
-		p.Trouble = append(p.Trouble, "The worker does not answer, so this is its pool's last report: "+message(stateErr)+".")
+	} else if w.Error = tempool.NoAnswer(stateErr, limit); w.Error != "" {
+		p.Trouble = append(p.Trouble, w.Worker+": "+w.ReasonOutOfService()+".")
 	}
 	view.Row = newWorkerRow(w, entry, status.value, time.Now())
 	view.Row.Reason = w.Reason
