@@ -166,13 +166,18 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 const (
 	maxReason   = 120
 	maxHost     = 128
-	maxEndpoint = 256
+	maxEndpoint = 272 // of a host with the longest name that DNS takes
+	maxID       = 64
 )
 
-// bounded is a roster entry whose texts are no longer than the roster keeps.
+// bounded is a roster entry whose texts are no longer than the roster keeps. A part of an endpoint would be another
+// address: it has none.
 func bounded(e api.RosterEntry) api.RosterEntry {
-	e.Reason, e.Host, e.Endpoint = display.Truncate(e.Reason, maxReason), display.Truncate(e.Host,
-		maxHost), display.Truncate(e.Endpoint, maxEndpoint)
+	e.Reason, e.Host = display.Truncate(e.Reason, maxReason), display.Truncate(e.Host, maxHost)
+	e.Begun = display.Truncate(e.Begun, maxID)
+	if len(e.Endpoint) > maxEndpoint {
+		e.Endpoint = ""
+	}
 	return e
 }
 

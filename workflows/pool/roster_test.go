@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,4 +30,10 @@ func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
+}
+
+func TestTheRosterCutsNoEndpoint(t *testing.T) {
+	endpoint := "https://" + strings.Repeat("a", 253) + ":65535"
+	require.Equal(t, endpoint, bounded(api.RosterEntry{Endpoint: endpoint}).Endpoint)
+	require.Empty(t, bounded(api.RosterEntry{Endpoint: endpoint + "/gateway"}).Endpoint)
 }
