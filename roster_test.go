@@ -101,6 +101,14 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	}
 }
 
+// TestAWorkerWhoseWorkflowHasEndedIsNotReady: its pool does not count it either.
+func TestAWorkerWhoseWorkflowHasEndedIsNotReady(t *testing.T) {
+	view := RosterOf(api.PoolStatus{Pool: "p", Size: 2, Workers: []api.RosterEntry{{State: lifecycle.Ready},
+		{Slot: 1, State: lifecycle.Ready, Gone: true, Reason: "worker workflow closed: terminated"}}}, nil, nil)
+	require.Equal(t, 1, view.Ready)
+	require.Equal(t, lifecycle.Failed, view.Workers[1].State)
+}
+
 func TestTheLastMinuteOfAPoolIsThatOfAllHostsOfItsWorkers(t *testing.T) {
 	hosts := map[string]api.HostHeartbeat{
 		"a": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}}}, "b": {},

@@ -68,12 +68,15 @@ type RosterEntry struct {
 	Failures int `json:"failures,omitempty"`
 }
 
-// Worker is the worker of a pool as far as its entry says.
+// Worker is the worker of a pool as far as its entry says; failed if its workflow has ended.
 func (e RosterEntry) Worker(pool string) Worker {
-	name := WorkerName(pool, e.Slot)
+	name, state := WorkerName(pool, e.Slot), e.State
+	if e.Gone && !state.Outcome() {
+		state = lifecycle.Failed
+	}
 	return Worker{
 		WorkerState: WorkerState{
-			Worker: name, State: e.State, Incarnation: e.Incarnation, Host: e.Host, PID: e.PID, Since: e.Since,
+			Worker: name, State: state, Incarnation: e.Incarnation, Host: e.Host, PID: e.PID, Since: e.Since,
 			Reason: e.Reason, SpecVersion: e.SpecVersion, LeaseSeq: e.LeaseSeq,
 		},
 		Metrics:  Metrics{ID: name, Restarts: max(0, e.Incarnation-1), ConsecutiveFailures: e.Failures},
