@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -69,7 +70,7 @@ func (c children) start(number int) {
 	}
 	run := worker.Run{Pool: c.name(), Slot: number, Spec: c.Spec, SpecVersion: c.SpecVersion, Searchable: c.Searchable}
 	s.LeaseSeq = max(s.LeaseSeq, c.Now().UnixMilli()) // of all leases that workers of this name ever granted
-	s.RestartID = c.newRestart()
+	s.RestartID = fmt.Sprintf("start/%d", c.Now().UnixNano())
 	run.LeaseSeq, run.Machine.Incarnation, run.LastRestart = s.LeaseSeq, s.Incarnation, s.RestartID
 	if c.Breaker.Open() {
 		run.StartsPaused = startsPausedReason

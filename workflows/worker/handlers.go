@@ -134,6 +134,7 @@ func (w *worker) absorbRequests() {
 	}
 	if r := w.takeRequest(api.SignalRestart); r != nil {
 		w.Intent = IntentRecover // the latest order counts, also over an earlier one to rest
+		w.surge.cancelSuccessor("superseded by a restart")
 		w.endIncarnation(r.Cause, IntentReplace, r.Reason)
 	}
 	if w.SuspendWanted || w.isRequested(api.SignalResume) {

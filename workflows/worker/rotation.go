@@ -78,13 +78,7 @@ func (r rotator) log(message string, cause api.Cause, reason string) {
 // beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
 func (r rotator) beginRestart(request PendingRequest) {
 	inPlace := request.InPlace || r.Machine.State == lifecycle.Suspended || r.SuspendWanted
-	switch s := r.Successor; {
-	case s == nil:
-	case inPlace: // it would run beside the next process, and take over with a lower number than that has
-		r.surge.cancelSuccessor("superseded by a restart that stops the old process first")
-	case r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version:
-		r.surge.cancelSuccessor("superseded by a newer spec")
-	}
+	r.surge.cancelSuccessor("superseded by a restart") // it may have begun with an older spec, or older files
 	r.log("restart requested", request.Cause, request.Reason)
 	status := api.RotationStatus{Cause: request.Cause, Reason: request.Reason, Incarnation: r.Machine.Incarnation,
 		Since: r.Now(), Granted: true}

@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
@@ -320,6 +321,45 @@ func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
 	})
 	s.At(3*time.Minute, func() { require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow") })
 	s.runThrough(standalone())
+}
+
+// A successor that began before a restart may have the older spec, or have read the older files, whether it starts or
+// waits for the end of a client's lease.
+func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
+	newer := workflowtest.Spec()
+	newer.Pool.Env = map[string]string{"NEWER": "1"}
+	for name, r := range map[string]api.Order{
+		"another spec":  {Cause: api.CauseSpec, Spec: &newer, SpecVersion: 2},
+		"changed files": {Cause: api.CauseFiles},
+	} {
+		for step, startTakes := range map[string]time.Duration{"starting": 10 * time.Second, "ready": 0} {
+			t.Run(name+", "+step, func(t *testing.T) {
+				s := newWorkerEnv(t)
+				s.slow = map[string]time.Duration{api.ActivityStart: startTakes}
+				started := map[int64]string{}
+				s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+					started[r.Incarnation] = r.Spec.Pool.Env["NEWER"]
+					return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation)}, nil
+				}
+				s.restartLeased()
+				s.At(time.Minute+2*time.Second, func() {
+					require.EqualValues(t, 2, s.state().Successor)
+					s.env.SignalWorkflow(api.SignalRestart, r)
+				})
+				s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+				s.At(2*time.Minute, func() {
+					st := s.ready(3)
+					require.Equal(t, max(1, r.SpecVersion), st.SpecVersion)
+					require.Equal(t, map[bool]string{true: "1"}[r.Spec != nil], started[3])
+					require.Empty(t, st.Draining)
+					if step == "ready" { // a start that is cancelled ends its process
+						require.Equal(t, 2, s.counted(&s.stops))
+					}
+				})
+				s.runThrough(standalone())
+			})
+		}
+	}
 }
 
 func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
