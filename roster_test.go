@@ -39,10 +39,11 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 // TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported: a view must not pass an old report off as an answer.
 func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		views := []api.PoolWorkers{{Workers: make([]api.Worker, 4)}}
+		views := []api.PoolWorkers{{Workers: make([]api.Worker, 6)}}
 		for i := range views[0].Workers {
 			views[0].Workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName("p", i), State: lifecycle.Ready}
 		}
+		views[0].Workers[5].State = lifecycle.Starting
 		began := time.Now()
 		AskWorkers(t.Context(), views, func(ctx context.Context, _ string, slot int) (api.WorkerState, error) {
 			switch slot {
@@ -50,6 +51,8 @@ func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 				return api.WorkerState{Worker: "p/0", State: lifecycle.Busy}, nil
 			case 1: // not before its start
 				return api.WorkerState{}, api.ErrWorkerNotFound
+			case 4, 5: // its workflow was terminated
+				return api.WorkerState{Worker: api.WorkerName("p", slot), State: lifecycle.Failed, Ended: true}, nil
 			case 3: // the caller's own limit, or the failure of another one's question
 				return api.WorkerState{}, api.Errorf(api.CodeUnavailable, "timed out: %w", context.DeadlineExceeded)
 			}
@@ -62,6 +65,8 @@ func TestAWorkerThatDoesNotAnswerInTimeIsShownAsReported(t *testing.T) {
 			require.Equal(t, want, views[0].Workers[i].Error)
 		}
 		require.Equal(t, lifecycle.Ready, views[0].Workers[2].State)
+		require.Equal(t, lifecycle.Failed, views[0].Workers[4].State, "its pool has not heard of the end")
+		require.Equal(t, lifecycle.Starting, views[0].Workers[5].State, "its next workflow starts")
 	})
 }
 

@@ -129,7 +129,7 @@ func askWorkers(ctx context.Context, views []api.PoolWorkers, most int, state As
 			return
 		}
 		switch s, err := state(ctx, pool, slot); {
-		case err == nil && !s.Ended:
+		case err == nil && (!s.Ended || asked[i].State.InService()): // else its next workflow starts
 			asked[i].Adopt(s)
 		case ctx.Err() != nil: // also if it could not be asked before
 			asked[i].Error = NoAnswer(ctx.Err(), AskPatience)

@@ -95,10 +95,10 @@ func TestPsShowsWhatAWorkerAnswersNow(t *testing.T) {
 	leased := exampleView().Workers[0].WorkerState
 	leased.Lease, leased.PID = &api.Lease{Holder: "bob"}, 4712
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(),
-		states: map[int][]api.WorkerState{0: {leased}, 2: {{Ended: true}}}})
+		states: map[int][]api.WorkerState{0: {leased}, 2: {{Worker: "python/2", Ended: true, State: lifecycle.Failed}}}})
 	r := succeed(t, f, "ps", "python")
 	require.Regexp(t, `python/0 +busy +1234 .* 4712 +bob`, r.out)
-	require.Regexp(t, `python/2 +ready `, r.out)
+	require.Regexp(t, `python/2 +failed `, r.out)
 }
 
 func TestPsShowsTheClientsOfMCP(t *testing.T) {

@@ -211,7 +211,7 @@ func (t *signaledWorker) update(s workerSignal, state api.WorkerState, resting b
 	t.done = s.reached(state.State, resting)
 }
 
-// signalPatience is how long a signal of one worker waits for the worker's state, whatever --timeout says.
+// signalPatience is how long a signal of one worker waits for the worker's state at most, however long --timeout is.
 const signalPatience = 10 * time.Second
 
 func (a *app) signalCommand(s workerSignal) *cobra.Command {
