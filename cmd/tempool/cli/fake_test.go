@@ -70,7 +70,6 @@ type fakePool struct {
 	changed      bool
 	err          error // of every change, checkout and call
 	neverEnds    bool  // Wait does not return before its context ends
-	silent       bool  // no agent answers a query
 	lease        *tempool.Lease
 	released     map[int]api.ReleaseResult
 	options      tempool.CheckoutOptions
@@ -263,11 +262,7 @@ func (p *fakePool) Signal(_ context.Context, slot int, signal string, control ap
 	return p.err
 }
 
-func (p *fakePool) Status(ctx context.Context) (api.PoolStatus, error) {
-	if p.silent {
-		<-ctx.Done()
-		return api.PoolStatus{}, api.Errorf(api.CodeUnavailable, "timed out: %w", ctx.Err())
-	}
+func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
 	p.controlPlane.mu.Lock()
 	defer p.controlPlane.mu.Unlock()
 	if len(p.statusErrors) > 0 {

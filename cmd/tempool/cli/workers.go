@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -211,9 +210,6 @@ func (t *signaledWorker) update(s workerSignal, state api.WorkerState, resting b
 	t.done = s.reached(state.State, resting)
 }
 
-// signalPatience is how long a signal of one worker waits for the worker's state at most, however long --timeout is.
-const signalPatience = 10 * time.Second
-
 func (a *app) signalCommand(s workerSignal) *cobra.Command {
 	var control api.Control
 	var wait waitFlags
@@ -228,13 +224,7 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 			defer cancel()
 			return p.Signal(request, slot, s.signal, control)
 		}
-		asked := ctx
-		if slot != nil {
-			var cancel context.CancelFunc
-			asked, cancel = context.WithTimeout(ctx, signalPatience)
-			defer cancel()
-		}
-		targets, err := a.targets(asked, p, s, slot)
+		targets, err := a.targets(ctx, p, s, slot)
 		if slot != nil && api.CodeOf(err) == api.CodeUnavailable { // a signal needs no agent
 			if failure := signal(*slot); failure != nil {
 				return failure

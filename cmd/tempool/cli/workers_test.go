@@ -2,8 +2,6 @@ package cli
 
 import (
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -180,18 +178,6 @@ func TestNoWaitReturnsAfterTheSignal(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
 	r := succeed(t, f, "workers", "drain", "python/0", "--no-wait")
 	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)
-}
-
-// TestASignalDoesNotWaitForAnAgent: --timeout is for what needs one.
-func TestASignalDoesNotWaitForAnAgent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeControlPlane(&fakePool{name: "python", silent: true})
-		began := time.Now()
-		r := fail(t, f, "workers", "suspend", "python/0", "--timeout", "5m")
-		require.Equal(t, 10*time.Second, time.Since(began))
-		require.Equal(t, []string{"suspend python/0"}, f.requests)
-		require.Contains(t, r.err, "sent suspend to python/0, but no agent answers")
-	})
 }
 
 func TestAnUnknownWorkerIsNamed(t *testing.T) {
