@@ -35,9 +35,10 @@ const (
 	checkTimeout  = 2 * time.Second
 )
 
-// keptJoinTimeout is joinTimeout for an agent that has taken over processes, which end with it: as long as the host's
-// workflow waits for one.
-const keptJoinTimeout = process.KeepFor
+// joinLimit is how long a start waits for the host's workflow to answer: as long as that one waits for an agent with
+// kept processes, which end with it. Temporal gives it no task for a while after those that an agent without the
+// payload keys has failed.
+const joinLimit = process.KeepFor
 
 // membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the
 // liveness activity in it, and joins again when that activity has ended. If another agent has taken the id, the agent
@@ -90,11 +91,8 @@ func (m *membership) start(ctx context.Context) error {
 }
 
 func (m *membership) joinFirst(ctx context.Context) error {
-	began, limit := time.Now(), joinTimeout
-	if len(m.request.Kept) > 0 {
-		limit = keptJoinTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, joinLimit)
 	defer cancel()
 	var taken error
 	waiting := false
@@ -108,10 +106,9 @@ func (m *membership) joinFirst(ctx context.Context) error {
 				m.log.Info("another agent holds this host id; waiting until it is lost", "error", err)
 			}
 			taken = err
-		} else if len(m.request.Kept) > 0 && !waiting {
+		} else if !waiting {
 			waiting = true
-			m.log.Warn("cannot join the host's workflow; keeping the processes that were taken over meanwhile", "limit", limit,
-				"error", err)
+			m.log.Warn("cannot join the host's workflow yet; trying again", "limit", joinLimit, "error", err)
 		}
 		if !sleep.For(ctx.Done(), joinInterval) || taken != nil && time.Since(began) >= joinTimeout {
 			if taken == nil {

@@ -20,8 +20,8 @@ type idleWorker struct{ sdkworker.Worker }
 func (idleWorker) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 func (idleWorker) Start() error                                              { return nil }
 
-// The processes that an agent has taken over end with it.
-func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
+// The processes that an agent has taken over end with it, and a host may wait for a task of its workflow.
+func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
 	kept := []api.Process{{Worker: "p/0", Incarnation: 1}}
 	unavailable := api.Errorf(api.CodeUnavailable, "Temporal does not answer")
 	taken := api.Errorf(api.CodeHostTaken, "another agent holds it")
@@ -31,11 +31,11 @@ func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
 		away    time.Duration
 		code    api.Code // of the error; "" is none
 	}{
-		"without processes, a short outage":         {nil, unavailable, joinTimeout / 2, ""},
-		"without processes, a longer one":           {nil, unavailable, joinTimeout + time.Minute, api.CodeUnavailable},
-		"with processes":                            {kept, unavailable, joinTimeout + time.Minute, ""},
-		"with processes, longer than they are kept": {kept, unavailable, time.Hour, api.CodeUnavailable},
-		"with processes, on a host that is taken":   {kept, taken, joinTimeout + time.Minute, api.CodeHostTaken},
+		"an outage":                      {nil, unavailable, joinLimit - time.Minute, ""},
+		"with processes":                 {kept, unavailable, joinLimit - time.Minute, ""},
+		"a longer outage":                {nil, unavailable, time.Hour, api.CodeUnavailable},
+		"longer than processes are kept": {kept, unavailable, time.Hour, api.CodeUnavailable},
+		"on a host that is taken":        {kept, taken, joinTimeout + time.Minute, api.CodeHostTaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestAnAgentWithKeptProcessesTriesToJoinLonger(t *testing.T) {
 				}
 				require.Equal(t, c.code, api.CodeOf(err), "%v", err)
 				limit := joinTimeout
-				if c.kept != nil && c.code == api.CodeUnavailable {
-					limit = keptJoinTimeout
+				if c.code == api.CodeUnavailable {
+					limit = joinLimit
 				}
 				require.Equal(t, limit, time.Since(began))
 			})
