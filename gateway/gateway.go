@@ -1,5 +1,5 @@
 // Package gateway is the HTTP face of an agent: it serves calls, leases, sessions and the state of pools over TCP and a
-// Unix socket. Package dispatch below it chooses the workers.
+// Unix socket. Package pool below it chooses the workers.
 package gateway
 
 import (

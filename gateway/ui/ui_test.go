@@ -113,7 +113,7 @@ func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 	asking.Wait()
 }
 
-// TestAWorkerThatDoesNotAnswerIsShownAsInTheTerminal: the second view shares the failure of the first.
+// TestAWorkerThatDoesNotAnswerIsShownAsInTheTerminal: also in a second view, soon after.
 func TestAWorkerThatDoesNotAnswerIsShownAsInTheTerminal(t *testing.T) {
 	s := newSite(t, operator, nil)
 	s.fleet.mute = true
