@@ -21,8 +21,8 @@ const (
 	// queryTimeout is the default of Options.QueryTimeout; without an agent nothing answers.
 	queryTimeout = 10 * time.Second
 	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves,
-	// and one that arrives before the server has recorded the waiter.
-	queryFirstTimeout = time.Second
+	// and, once in a thousand or so, one that arrives before the server has recorded the waiter.
+	queryFirstTimeout = time.Second / 4
 )
 
 // errNotSent is wrapped by the error of an update that timed out behind other requests of this client.
@@ -67,7 +67,7 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 }
 
 // queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further
-// attempt waits twice as long as the one before, since its answer may be slow, not lost. Temporal may give it to
+// attempt waits four times as long as the one before, since its answer may be slow, not lost. Temporal may give it to
 // another agent, which can run what an older one cannot.
 func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition,
 	result any) (rejected bool, err error) {
@@ -79,7 +79,7 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
 	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < limit {
-		timeout *= 2
+		timeout *= 4
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}
 	if err == nil && answer.QueryRejected != nil {
@@ -92,10 +92,13 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 }
 
 // queryOnce waits for timeout. The SDK gives a request half of the time left in its context, at least a second, so the
-// context lasts twice as long.
+// context lasts twice as long; a shorter timeout is that of the context.
 func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest,
 	timeout time.Duration) (*client.QueryWorkflowWithOptionsResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+	if timeout >= time.Second {
+		timeout *= 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.temporal.QueryWorkflowWithOptions(ctx, request)
 }

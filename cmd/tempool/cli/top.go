@@ -19,7 +19,7 @@ import (
 // waits for responses at most: on a large fleet it asks less often.
 const (
 	topInterval = time.Second / 2
-	topShare    = 0.2
+	topShare    = 0.5
 )
 
 func (a *app) topCommand() *cobra.Command {
