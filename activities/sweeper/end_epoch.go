@@ -83,7 +83,6 @@ func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usag
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
 	notified := 0
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
-		activity.RecordHeartbeat(ctx)
 		concerned, err := s.concerned(ctx, pool.GetExecution().GetWorkflowId(), r)
 		if err != nil {
 			return err
@@ -140,7 +139,7 @@ func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochR
 		return false, nil
 	}
 	id := api.PoolWorkflowID("") + name
-	activity.RecordHeartbeat(ctx)
+	heartbeat(ctx)
 	s.forgetCache(ctx, id)
 	if err := s.signal(ctx, id, api.SignalEpochEnded, message); err != nil {
 		return false, fmt.Errorf("notify %s: %w", name, err)

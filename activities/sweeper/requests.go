@@ -106,10 +106,11 @@ func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.W
 	}
 }
 
-// heartbeat says that this agent still works at the activity.
+// heartbeat says that this agent still works at the activity. The SDK sends later heartbeats with the context of an
+// earlier one, and cancels the activity if that has ended, such as with the request that it was for.
 func heartbeat(ctx context.Context) {
 	if activity.IsActivity(ctx) {
-		activity.RecordHeartbeat(ctx)
+		activity.RecordHeartbeat(context.WithoutCancel(ctx))
 	}
 }
 

@@ -18,8 +18,10 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/mocks"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -59,6 +61,45 @@ func TestASweepThatFindsNothingSaysThatItWorks(t *testing.T) {
 	_, err := env.ExecuteActivity("once")
 	require.NoError(t, err)
 	require.Positive(t, heartbeats)
+}
+
+// heartbeats is an interceptor that keeps the contexts of the heartbeats.
+type heartbeats struct {
+	interceptor.WorkerInterceptorBase
+	interceptor.ActivityInboundInterceptorBase
+	interceptor.ActivityOutboundInterceptorBase
+	contexts []context.Context
+}
+
+func (h *heartbeats) InterceptActivity(_ context.Context,
+	next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	h.ActivityInboundInterceptorBase.Next = next
+	return h
+}
+
+func (h *heartbeats) Init(outbound interceptor.ActivityOutboundInterceptor) error {
+	h.ActivityOutboundInterceptorBase.Next = outbound
+	return h.ActivityInboundInterceptorBase.Init(h)
+}
+
+func (h *heartbeats) RecordHeartbeat(ctx context.Context, _ ...any) {
+	h.contexts = append(h.contexts, ctx)
+}
+
+// Each request has a context that ends with it. The SDK sends later heartbeats with the context of an earlier one, and
+// cancels the activity if that has ended: an agent lost the sweep every half minute.
+func TestAHeartbeatOutlivesTheRequestThatItPrecedes(t *testing.T) {
+	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
+	sent := &heartbeats{}
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{sent}})
+	pools := newWaitingCalls(&Sweeper{Temporal: answers(nil, nil, nil)})
+	env.RegisterActivityWithOptions(pools.readPools, activity.RegisterOptions{Name: "readPools"})
+	_, err := env.ExecuteActivity("readPools")
+	require.NoError(t, err)
+	require.NotEmpty(t, sent.contexts)
+	for _, ctx := range sent.contexts {
+		require.NoError(t, ctx.Err())
+	}
 }
 
 // answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the
