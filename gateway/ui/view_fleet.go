@@ -242,7 +242,7 @@ func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
 		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
 	}
 	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
-		return row, trouble("disk", "Its disk has "+format.Bytes(agent.DiskFreeBytes)+" free; starts, logs and sessions "+
+		return row, trouble("disk", "Its disk has "+format.Count(agent.DiskFreeBytes)+" free; starts, logs and sessions "+
 			"need space.", "Free space on the disk of the state folder, or move it with --state-dir.")
 	}
 	return row, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
 	"github.com/tempool/tempool/policy"
@@ -250,11 +251,11 @@ func (d *diagnosis) disk(h hostFacts) {
 	case r.DiskTotalBytes == 0:
 	case r.DiskFreeBytes < problemFreeBytes:
 		d.add(levelProblem, "disk", subject, act, "%s are free; starts and sessions need space, and logs are dropped",
-			formatBytes(r.DiskFreeBytes))
+			format.Count(r.DiskFreeBytes))
 	case r.DiskFreeBytes < warningFreeBytes:
-		d.add(levelWarning, "disk", subject, act, "%s are free", formatBytes(r.DiskFreeBytes))
+		d.add(levelWarning, "disk", subject, act, "%s are free", format.Count(r.DiskFreeBytes))
 	default:
-		d.add(levelOK, "disk", subject, "", "%s are free", formatBytes(r.DiskFreeBytes))
+		d.add(levelOK, "disk", subject, "", "%s are free", format.Count(r.DiskFreeBytes))
 	}
 }
 

@@ -106,8 +106,8 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"256", "LimitNOFILE"},
 		"little space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 500 << 20 }, levelWarning,
 			"disk", "free", "--state-dir"},
-		"no space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 1 << 20 }, levelProblem,
-			"disk", "free", "--state-dir"},
+		"no space": {func(_ *fakeControlPlane, r *api.AgentReport) { r.DiskFreeBytes = 0 }, levelProblem,
+			"disk", "0 B are free", "--state-dir"},
 		"no gateway": {func(f *fakeControlPlane, _ *api.AgentReport) { f.checks = nil }, levelProblem, "gateway",
 			"connection refused", "firewall"},
 		"another machine": {func(f *fakeControlPlane, r *api.AgentReport) {
