@@ -59,8 +59,8 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 
 const (
 	// maxHeartbeat bounds the processes in a heartbeat, in bytes of JSON, for a host whose heartbeats do not arrive is
-	// suspect. Temporal fails an activity whose heartbeat has more than 2 MiB, and the SDK gives a heartbeat only its
-	// throttle interval to arrive: on a machine with thirty busy programs on two cores, 1.5 MiB took longer, each time.
+	// suspect. Temporal fails an activity whose heartbeat has more than 2 MiB, and the SDK gives one half of its throttle
+	// interval to arrive: on a machine with thirty busy programs on two cores, 1.5 MiB took longer, each time.
 	maxHeartbeat = 1 << 19
 	// maxFigures bounds the pools in a heartbeat with their figures, which have less than 4 KiB each.
 	maxFigures = 100
