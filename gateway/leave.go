@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
@@ -160,14 +163,34 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 })
 
 // closeListeners stops accepting connections. Over a Unix socket no new one can come once its file is gone; connections
-// that were opened just before are accepted until leavingTime has passed.
+// that were opened just before are accepted until leavingTime has passed, and on a busy machine for leaveTimeout more:
+// the kernel resets those that were not.
 func (g *Gateway) closeListeners(ctx context.Context) (err error) {
 	if g.unlink != nil {
 		err = g.unlink()
 	}
 	sleep.For(ctx.Done(), leavingTime)
+	deadline := time.Now().Add(leaveTimeout)
 	for _, l := range g.listeners {
+		for isWaiting(l) && time.Now().Before(deadline) && sleep.For(ctx.Done(), leavingTime/20) {
+		}
 		err = errors.Join(err, l.Close())
 	}
 	return err
+}
+
+// isWaiting reports whether a connection waits to be accepted.
+func isWaiting(l net.Listener) (waiting bool) {
+	if bounded, ok := l.(*boundedListener); ok {
+		l = bounded.Listener
+	}
+	socket, ok := l.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	return err == nil && raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waiting = err == nil && n > 0
+	}) == nil && waiting
 }

@@ -75,7 +75,7 @@ func listenPrivately(path string, gid int) (*socketListener, error) {
 		listener.Close()
 		return nil, err
 	}
-	return &socketListener{Listener: listener, path: path}, nil
+	return &socketListener{UnixListener: listener, path: path}, nil
 }
 
 // lookUpGroup returns the number of a group, -1 for "".
@@ -109,7 +109,7 @@ const maxSocketPath = 100
 
 // socketListener removes its file when it closes, or before.
 type socketListener struct {
-	net.Listener
+	*net.UnixListener
 	path    string
 	once    sync.Once
 	removed error
@@ -125,7 +125,7 @@ func (l *socketListener) unlink() error {
 	return l.removed
 }
 
-func (l *socketListener) Close() error { return errors.Join(l.unlink(), l.Listener.Close()) }
+func (l *socketListener) Close() error { return errors.Join(l.unlink(), l.UnixListener.Close()) }
 
 // socketPeer is the process that opened a connection over the Unix socket.
 type socketPeer struct {
