@@ -47,8 +47,7 @@ func testUseExtendsTTL(t *testing.T, s *storeEnv) {
 		update(t, store, "a", "k", "1")
 	}
 	s.clock.advance(time.Minute)
-	_, err := store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	require.ErrorIs(t, errorOf(store.Get(t.Context(), "a")), api.ErrSessionNotFound)
 }
 
 func testTTLChange(t *testing.T, s *storeEnv) {

@@ -43,8 +43,7 @@ func testCreateExisting(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Minute)
 	update(t, store, "a", "k", "1")
-	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.ErrorIs(t, err, api.ErrSessionExists)
+	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})), api.ErrSessionExists)
 	got := get(t, store, "a")
 	require.Equal(t, raw("1"), got.Data["k"])
 	s.clock.advance(time.Minute)
@@ -90,8 +89,7 @@ func testUpdate(t *testing.T, s *storeEnv) {
 	requireSame(t, want, updated)
 	got := get(t, store, "a")
 	requireSame(t, want, got)
-	_, err = store.Update(t.Context(), "b", setData("k", "1"))
-	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	require.ErrorIs(t, errorOf(store.Update(t.Context(), "b", setData("k", "1"))), api.ErrSessionNotFound)
 }
 
 func testFailedUpdate(t *testing.T, s *storeEnv) {
@@ -105,14 +103,12 @@ func testFailedUpdate(t *testing.T, s *storeEnv) {
 		"its own error": {func(x *sessions.Session) error { x.Data["k"] = raw("1"); return mine }, mine},
 		"no JSON":       {setData("k", "{"), &api.Error{Code: api.CodeInvalid}},
 		"no UTF-8":      {setData("k", "\"\xff\""), &api.Error{Code: api.CodeInvalid}},
-		"too long": {setData("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`),
-			&api.Error{Code: api.CodePayloadTooLarge}},
-		"negative ttl": {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
+		"too long":      {setData("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`), &api.Error{Code: api.CodePayloadTooLarge}},
+		"negative ttl":  {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
 		"ttl too long": {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil },
 			&api.Error{Code: api.CodeInvalid}},
 	} {
-		_, err := store.Update(t.Context(), "a", change.change)
-		require.ErrorIs(t, err, change.want, name)
+		require.ErrorIs(t, errorOf(store.Update(t.Context(), "a", change.change)), change.want, name)
 		got := get(t, store, "a")
 		requireSame(t, made, got)
 	}
@@ -138,10 +134,8 @@ func testDelete(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Minute)
 	require.NoError(t, store.Delete(t.Context(), "a"))
 	require.False(t, isLive(t, store, "a"))
-	_, err := store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, api.ErrSessionNotFound)
-	_, err = store.Update(t.Context(), "a", setData("k", "1"))
-	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	require.ErrorIs(t, errorOf(store.Get(t.Context(), "a")), api.ErrSessionNotFound)
+	require.ErrorIs(t, errorOf(store.Update(t.Context(), "a", setData("k", "1"))), api.ErrSessionNotFound)
 	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrSessionNotFound)
 }
 
@@ -257,13 +251,10 @@ func testCancelledContext(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := store.Create(ctx, &sessions.Session{ID: "b"})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Update(ctx, "a", setData("k", "1"))
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errorOf(store.Create(ctx, &sessions.Session{ID: "b"})), context.Canceled)
+	require.ErrorIs(t, errorOf(store.Update(ctx, "a", setData("k", "1"))), context.Canceled)
 	require.ErrorIs(t, store.Delete(ctx, "a"), context.Canceled)
-	_, err = store.Restore(ctx, s.foreign("c", time.Hour))
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errorOf(store.Restore(ctx, s.foreign("c", time.Hour))), context.Canceled)
 	require.False(t, isLive(t, store, "b"))
 	require.False(t, isLive(t, store, "c"))
 	got := get(t, store, "a")
@@ -274,17 +265,11 @@ func testClose(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	require.NoError(t, store.Close())
-	_, err := store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	_, err = store.Restore(t.Context(), s.foreign("b", time.Hour))
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	_, err = store.IDs(t.Context())
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	_, err = store.Peek(t.Context(), []string{"a"})
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	_, err = store.Count(t.Context())
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Get(t.Context(), "a")), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "b"})), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Restore(t.Context(), s.foreign("b", time.Hour))), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.IDs(t.Context())), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Peek(t.Context(), []string{"a"})), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Count(t.Context())), api.ErrStoreUnavailable)
 	require.NoError(t, store.Close(), "a second Close does nothing")
 }

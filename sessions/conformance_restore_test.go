@@ -92,8 +92,7 @@ func testRestoreFull(t *testing.T, s *storeEnv) {
 		store := s.store(sessions.Config{Max: 2, OnFull: onFull})
 		restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
 		create(t, store, "b", time.Minute)
-		_, err := store.Restore(t.Context(), s.foreign("c", time.Hour))
-		require.ErrorIs(t, err, api.ErrStoreFull)
+		require.ErrorIs(t, errorOf(store.Restore(t.Context(), s.foreign("c", time.Hour))), api.ErrStoreFull)
 		require.False(t, isLive(t, store, "c"))
 		require.True(t, isLive(t, store, "a"), "a restore evicts nothing")
 		newer := s.foreign("a", time.Hour)
@@ -118,13 +117,11 @@ func testRestoreInvalid(t *testing.T, s *storeEnv) {
 	} {
 		session := s.foreign("a", time.Hour)
 		corrupt(session)
-		_, err := store.Restore(t.Context(), session)
-		require.ErrorIs(t, err, api.ErrInvalid, name)
+		require.ErrorIs(t, errorOf(store.Restore(t.Context(), session)), api.ErrInvalid, name)
 	}
 	session := s.foreign("a", time.Hour)
 	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
-	_, err := store.Restore(t.Context(), session)
-	require.ErrorIs(t, err, api.ErrPayloadTooLarge)
+	require.ErrorIs(t, errorOf(store.Restore(t.Context(), session)), api.ErrPayloadTooLarge)
 	require.False(t, isLive(t, store, "a"))
 }
 

@@ -30,6 +30,9 @@ const testTimeout = 3 * time.Minute
 
 func noCommit() error { return nil }
 
+// errorOf is the error of a call whose result does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
 // awaitInStep waits until a comparison has found both stores equal.
 func awaitInStep(t *testing.T, store *Store) {
 	t.Helper()
@@ -84,13 +87,11 @@ func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *te
 			&sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
 		require.NoError(t, err)
 		if n%3 == 0 {
-			_, err = e.file.Update(t.Context(), fmt.Sprint("s", n), add("n"))
-			require.NoError(t, err)
+			require.NoError(t, errorOf(e.file.Update(t.Context(), fmt.Sprint("s", n), add("n"))))
 		}
 	}
-	_, err := e.redis.Create(t.Context(), &sessions.Session{ID: "left-over"})
-	require.NoError(t, err)
-	_, err = e.redis.Create(t.Context(),
+	require.NoError(t, errorOf(e.redis.Create(t.Context(), &sessions.Session{ID: "left-over"})))
+	_, err := e.redis.Create(t.Context(),
 		&sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
 	require.NoError(t, err)
 	store := New(e.file)
@@ -213,8 +214,7 @@ func TestNoUpdateIsLostDuringCopyCompareSwapAndSwapBack(t *testing.T) {
 	for swap := range 4 { // to Redis, back, to Redis, back
 		awaitInStep(t, store)
 		s.awaitProgress(t)
-		_, err := store.SwitchRoles(t.Context(), false, noCommit)
-		require.NoError(t, err, "swap %d", swap)
+		require.NoError(t, errorOf(store.SwitchRoles(t.Context(), false, noCommit)), "swap %d", swap)
 		s.awaitProgress(t)
 		want := api.CopyCutOver
 		if swap%2 == 1 {
@@ -251,12 +251,10 @@ func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
 	e.server.Restart()
 	s.awaitProgress(t)
 	awaitInStep(t, store)
-	_, err = store.SwitchRoles(t.Context(), false, noCommit)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(store.SwitchRoles(t.Context(), false, noCommit)))
 	s.awaitProgress(t)
 	s.stopAndCheck(t, e.redis)
-	_, err = store.EndCopy(noCommit)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(store.EndCopy(noCommit)))
 }
 
 func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
@@ -264,25 +262,20 @@ func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
 	store := New(e.file)
 	store.StartCopy(e.redis, false, false)
 	awaitInStep(t, store)
-	_, err := store.SwitchRoles(t.Context(), false, noCommit)
-	require.NoError(t, err)
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(store.SwitchRoles(t.Context(), false, noCommit)))
+	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
 	for range 20 {
-		_, err = store.Update(t.Context(), "a", add("n"))
-		require.NoError(t, err)
+		require.NoError(t, errorOf(store.Update(t.Context(), "a", add("n"))))
 	}
 	e.server.Kill()
-	_, err = store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(store.Get(t.Context(), "a")), api.ErrStoreUnavailable)
 	lost, err := store.SwitchRoles(t.Context(), true, noCommit)
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	found, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "20", string(found.Data["n"]))
-	_, err = store.EndCopy(noCommit)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(store.EndCopy(noCommit)))
 }
 
 func TestAFailedCommitChangesNothing(t *testing.T) {
@@ -290,27 +283,21 @@ func TestAFailedCommitChangesNothing(t *testing.T) {
 	store := New(first)
 	mine := errors.New("the disk is full")
 	no := func() error { return mine }
-	_, err := store.SwitchRoles(t.Context(), false, noCommit)
-	require.ErrorIs(t, err, api.ErrInvalid)
-	_, err = store.EndCopy(noCommit)
-	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorIs(t, errorOf(store.SwitchRoles(t.Context(), false, noCommit)), api.ErrInvalid)
+	require.ErrorIs(t, errorOf(store.EndCopy(noCommit)), api.ErrInvalid)
 	store.StartCopy(second, false, false)
 	awaitInStep(t, store)
-	_, err = store.SwitchRoles(t.Context(), false, no)
-	require.ErrorIs(t, err, mine)
+	require.ErrorIs(t, errorOf(store.SwitchRoles(t.Context(), false, no)), mine)
 	require.Equal(t, api.CopyInSync, store.Status().Phase)
-	_, err = store.EndCopy(no)
-	require.ErrorIs(t, err, mine)
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.ErrorIs(t, errorOf(store.EndCopy(no)), mine)
+	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
 	requireEqual(t, first, second)
 	require.NoError(t, store.Close())
 }
 
 func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
 	first, second := embedded.InMemory(sessions.Config{}), embedded.InMemory(sessions.Config{})
-	_, err := second.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(second.Create(t.Context(), &sessions.Session{ID: "a"})))
 	store := New(first)
 	store.StartCopy(second, false, true)
 	require.Eventually(t, func() bool { return store.Status().Problem != "" }, testTimeout, time.Millisecond)

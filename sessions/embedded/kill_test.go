@@ -93,8 +93,7 @@ func TestNoAcknowledgedWriteIsLostInFiftyKills(t *testing.T) {
 		lines, remaining := bufio.NewScanner(out), 1+rand.IntN(100)
 		for lines.Scan() {
 			var w, n int
-			_, err := fmt.Sscan(lines.Text(), &w, &n)
-			require.NoError(t, err)
+			require.NoError(t, errorOf(fmt.Sscan(lines.Text(), &w, &n)))
 			require.Greater(t, n, acknowledged[w])
 			acknowledged[w] = n
 			if remaining--; remaining == 0 {

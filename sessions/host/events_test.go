@@ -40,8 +40,7 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	s.pools["p"] = &poolSessions{settings: settings, processes: 1}
 	calls, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "first"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(calls.Store.Create(t.Context(), &sessions.Session{ID: "first"})))
 	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.LiveSessions(t.Context()))
 	calls, err = s.Of(t.Context(), "")
 	require.NoError(t, err)

@@ -75,8 +75,7 @@ func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
 	for i := range 2 * maxPools {
 		pool := fmt.Sprint("job-", i)
 		s.Affinity.SetTTL(pool, time.Hour)
-		_, err := s.poolSettings(t.Context(), pool)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(s.poolSettings(t.Context(), pool)))
 		require.LessOrEqual(t, len(s.pools), maxPools)
 	}
 	require.Contains(t, s.pools, "running")
@@ -145,8 +144,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		of, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
-			_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
-			require.NoError(t, err, name)
+			require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})), name)
 			s.pools["p"].settingsAt = s.pools["p"].settingsAt.Add(-2 * ownerCacheTTL)
 			s.ask = fakeOwner{host: "here", err: errors.New("no connection")}.pools()
 			of, err = s.Of(t.Context(), "p")
@@ -161,12 +159,11 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 	hosts := []string{"here"}
 	s := newTestStores(t, t.TempDir(), &hosts)
-	_, err := s.Of(t.Context(), "p")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
 	s.pools["p"].processes = 0 // the pool's last worker here has ended
 	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
 	for range 2 {
-		_, err = s.Of(t.Context(), "p")
+		_, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, api.ErrStoreUnavailable)
 		require.ErrorContains(t, err, "the sessions of pool p are in the local store of host there")
 	}
@@ -181,24 +178,21 @@ func TestAListClaimsNoStore(t *testing.T) {
 		return fakeOwner{host: owner, spec: spec.Default()}.Status(ctx, pool)
 	}
 	s.ask.Claim = func(context.Context, string) error { owner = "here"; return nil }
-	_, err := s.ToList(t.Context(), "p")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(s.ToList(t.Context(), "p")))
 	require.Empty(t, owner)
 	owner = "there"
-	_, err = s.ToList(t.Context(), "p")
+	_, err := s.ToList(t.Context(), "p")
 	require.ErrorIs(t, err, api.ErrStoreUnavailable, "another host has claimed it meanwhile")
 	owner = ""
 	s.pools["p"].ownerErr = nil
-	_, err = s.Of(t.Context(), "p")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
 	require.Equal(t, "here", owner)
 }
 
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
 	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), fakeOwner{host: "here"}.pools(), testObserver())
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err := s.Of(t.Context(), "")
-	require.ErrorIs(t, err, api.ErrNoWorkers, "no pool is known yet")
+	require.ErrorIs(t, errorOf(s.Of(t.Context(), "")), api.ErrNoWorkers, "no pool is known yet")
 	file, server := spec.Default().Sessions, spec.Default().Sessions
 	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
 	s.pools["replaced"] = &poolSessions{settings: server}

@@ -34,6 +34,9 @@ func newTestStores(t *testing.T, dir string, hosts *[]string) *Stores {
 	return s
 }
 
+// errorOf is the error of a call whose result does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
 func runStep(t *testing.T, s *Stores, step api.CopyStep) api.SessionCopy {
 	t.Helper()
 	report, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
@@ -79,11 +82,9 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	awaitInStep(t, s)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})))
 	for _, step := range []api.CopyStep{api.CopyStepBack, api.CopyStepFinish, "sideways"} {
-		_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
-		require.ErrorIs(t, err, api.ErrInvalid, step)
+		require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})), api.ErrInvalid, step)
 	}
 	hosts = []string{"here", "there"}
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepCutOver})
@@ -104,8 +105,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.Equal(t, api.CopyCutOver, runStep(t, s, api.CopyStepCutOver).Phase)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})))
 	require.NoError(t, s.Close())
 
 	// The embedded store is lost. The primary is Redis, so sessions still work, and only the step back fails.
@@ -116,8 +116,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.NoError(t, s.ResumeCopy())
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	_, err = of.Store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(of.Store.Get(t.Context(), "a")))
 	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitTimeout, 5*time.Millisecond)
 	require.Equal(t, api.CopyCutOver, s.SessionCopy().Phase)
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepBack})
@@ -132,8 +131,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	runStep(t, s, api.CopyStepCancel)
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	_, err = of.Store.Get(t.Context(), "a")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(of.Store.Get(t.Context(), "a")))
 	require.NoFileExists(t, filepath.Join(dir, copyRecordFile))
 	info, err := os.Stat(filepath.Dir(file))
 	require.NoError(t, err)

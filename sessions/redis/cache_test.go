@@ -17,14 +17,13 @@ import (
 func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	server := redistest.Start(t)
 	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
-	_, err := here.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(here.Create(t.Context(), &sessions.Session{ID: "a"})))
 	for range 2 { // the second time from the cache
 		mine, err := here.Get(t.Context(), "a")
 		require.NoError(t, err)
 		mine.Data["mine"] = json.RawMessage("1")
 	}
-	_, err = there.Update(t.Context(), "a",
+	_, err := there.Update(t.Context(), "a",
 		func(s *sessions.Session) error { s.Data["theirs"] = json.RawMessage("1"); return nil })
 	require.NoError(t, err)
 
@@ -81,8 +80,7 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	here, there := openStore(t, Options{URL: server.URL(), Config: config}), openStore(t,
 		Options{URL: server.URL(), Config: config})
 	began := now
-	_, err := here.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(here.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})))
 	written := func() time.Time {
 		accessed, err := here.client.HGet(t.Context(), here.key("a")[0], "t").Int64()
 		require.NoError(t, err)
@@ -139,8 +137,7 @@ func TestAUseExtendsASessionWhoseLastUseHasALaterTime(t *testing.T) {
 	there := openStore(t, Options{URL: server.URL(), Config: sessions.Config{Now: func() time.Time { return ahead }}})
 	here := openStore(t, Options{URL: server.URL(), Config: sessions.Config{Now: func() time.Time { return now }}})
 	const ttl = 30 * time.Minute
-	_, err := there.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(there.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})))
 	update := func() error {
 		_, err := here.Update(t.Context(), "a",
 			func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
