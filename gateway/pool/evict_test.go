@@ -83,7 +83,6 @@ func (b bindings) Follow(pool, session, was, worker string) {
 
 func TestUnknownPoolLeavesNoState(t *testing.T) {
 	e := newEnv(t)
-	_, err := e.dispatcher.CallPool(t.Context(), "nope", Request{Method: "echo"})
-	require.ErrorContains(t, err, "no pool nope")
+	require.ErrorContains(t, errorOf(e.dispatcher.CallPool(t.Context(), "nope", Request{Method: "echo"})), "no pool nope")
 	require.Nil(t, e.dispatcher.knownPool("nope"))
 }

@@ -50,8 +50,7 @@ func TestWorkerStatsExpire(t *testing.T) {
 	p.workerStatsLocked("p/0", now).add(false, time.Second)
 	p.expireStatsLocked(now)
 	p.expireStatsLocked(now.Add(workerStatsExpiry - 1))
-	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests,
-		"the worker came back and continues its counts")
+	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests, "the worker came back and continues its counts")
 	p.expireStatsLocked(now)
 	p.workerStatsLocked("p/1", now.Add(workerStatsExpiry))
 	require.NotContains(t, p.stats.workers, "p/0")
@@ -93,11 +92,9 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 
 	leave()
 	for _, w := range waiters {
-		_, err = w.wait(ctx)
-		require.Error(t, err)
+		require.Error(t, errorOf(w.wait(ctx)))
 	}
-	_, err = client.wait(ctx)
-	require.Error(t, err)
+	require.Error(t, errorOf(client.wait(ctx)))
 	nextMinute()
 	recent := e.dispatcher.RecentQueue("p")
 	require.True(t, recent.Valid())
@@ -118,8 +115,7 @@ func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
 	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, peak())
-	_, err = (&checkout{pool: p, limit: timeout}).join()
-	require.NoError(t, err)
+	require.NoError(t, errorOf((&checkout{pool: p, limit: timeout}).join()))
 	require.EqualValues(t, 2, peak())
 	require.True(t, p.queue.Remove(w))
 	require.EqualValues(t, 2, peak())

@@ -23,11 +23,10 @@ func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
 		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
 		want  []errorAction
 	}{
-		"too few":       {"ee", []errorAction{keep, keep}},
-		"enough":        {"eee", []errorAction{keep, keep, degrade}},
-		"as many again": {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
-		"it is said once": {"eeeeeeeee",
-			[]errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"too few":                   {"ee", []errorAction{keep, keep}},
+		"enough":                    {"eee", []errorAction{keep, keep, degrade}},
+		"as many again":             {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
+		"it is said once":           {"eeeeeeeee", []errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
 		"a good one between":        {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
 		"a good one brings it back": {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
 		"late ones count only once": {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
@@ -94,8 +93,7 @@ func TestCallsUnderAClientsLeaseThatFailAreReported(t *testing.T) {
 		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, time.Now().Add(time.Hour))
 	})
 	for range 4 {
-		_, err := e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})
-		require.ErrorIs(t, err, api.ErrWorkerError)
+		require.ErrorIs(t, errorOf(e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})), api.ErrWorkerError)
 	}
 	require.Eventually(t, func() bool { return len(e.reported()) == 2 }, timeout, poll)
 	require.NotEqual(t, e.reported()[0].replace, e.reported()[1].replace) // each by a goroutine of its own

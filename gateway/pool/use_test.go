@@ -32,8 +32,7 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 	}{
 		"beside an idle key": {1, func(*testing.T, *env) {}},
 		"beside a lease": {2, func(t *testing.T, e *env) {
-			_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: "C"})
-			require.NoError(t, err)
+			require.NoError(t, errorOf(e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: "C"})))
 		}},
 		"beside a suspended worker": {2, func(t *testing.T, e *env) {
 			p := e.dispatcher.knownPool("p")
@@ -65,8 +64,7 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 			e.spec.Isolation.By, e.spec.Start.Fork = spec.IsolateKey, true
 			e.spec.Queue.Timeout = spec.Duration(timeout)
 			for i := range c.workers {
-				_, err := e.startAs(fmt.Sprint("p/", i), 1)
-				require.NoError(t, err)
+				require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
 			}
 			require.NoError(t, e.callOf("A", "pid"))
 			c.occupy(t, e)
@@ -81,8 +79,7 @@ func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
 	e := newEnv(t)
 	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.Idle = spec.IsolateKey, true, spec.Duration(time.Minute)
 	for i := range 3 {
-		_, err := e.startAs(fmt.Sprint("p/", i), 1)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
 	}
 	for _, key := range []string{"A", "B", "C"} {
 		require.NoError(t, e.callOf(key, "pid"))
@@ -119,8 +116,7 @@ func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
 	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.MaxPerKey = spec.IsolateKey, true, 2
 	e.spec.Queue.Timeout = spec.Duration(50 * time.Millisecond)
 	for i := range 4 {
-		_, err := e.startAs(fmt.Sprint("p/", i), 1)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
 	}
 	checkout := func(key string) error {
 		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: key})
@@ -154,8 +150,7 @@ func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
 	p := e.dispatcher.knownPool("p")
 	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 1 }, timeout, poll)
 	e.spec.Isolation.By = spec.IsolateKey
-	_, err := e.startAs("p/1", 1)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.startAs("p/1", 1)))
 	require.ErrorIs(t, <-got, api.ErrKeyRequired)
 	held()
 }
