@@ -45,9 +45,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	fs, home := fakeCgroupFS(t, "cpuset cpu io memory pids")
 	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
 	read := func(parts ...string) string {
-		data, err := os.ReadFile(filepath.Join(append([]string{home}, parts...)...))
-		require.NoError(t, err)
-		return strings.TrimSpace(string(data))
+		return strings.TrimSpace(textOf(t, filepath.Join(append([]string{home}, parts...)...)))
 	}
 	require.Equal(t, strconv.Itoa(os.Getpid()), read(limits.AgentLeaf, "cgroup.procs"),
 		"the agent leaves the cgroup that it delegates")
@@ -67,8 +65,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.Equal(t, "10", read(folder, group, "pids.max"))
 	require.FileExists(t, filepath.Join(p.plan.cgroup.Dir, "entered"))
 
-	_, err := p.ApplyLimits(spec.Limits{Memory: 32 << 20})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(p.ApplyLimits(spec.Limits{Memory: 32 << 20})))
 	require.Equal(t, "67108864\n33554432", read(folder, group, "memory.max"))
 	require.Equal(t, "150000 100000\nmax 100000", read(folder, group, "cpu.max"))
 	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup}, p.LimitMechanisms())
@@ -81,17 +78,14 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.True(t, p.MemoryLimitExceeded())
 	require.NoDirExists(t, p.plan.cgroup.Dir)
 
-	unlimited, err := s.Start(t.Context(), launch("p/1", 1, limited("exec sleep 1000", spec.Limits{OpenFiles: 50})))
-	require.NoError(t, err)
+	unlimited := starts(t, s, launch("p/1", 1, limited("exec sleep 1000", spec.Limits{OpenFiles: 50})))
 	require.NotNil(t, unlimited.plan.cgroup, "limits may be set later, and a cgroup is killed at once")
 }
 
 func TestAFailedStartLeavesNoCgroup(t *testing.T) {
 	fs, home := fakeCgroupFS(t, "memory")
 	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
-	_, err := s.Start(t.Context(),
-		launch("p/0", 1, limited("exit 3", spec.Limits{Memory: 64 << 20, CPUAffinity: []int{4000}})))
-	require.ErrorIs(t, err, ErrStartFailed)
+	startFails(t, s, launch("p/0", 1, limited("exit 3", spec.Limits{Memory: 64 << 20, CPUAffinity: []int{4000}})))
 	left, err := filepath.Glob(filepath.Join(home, limits.WorkersPrefix+"*", "*", "memory.max"))
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -130,19 +124,16 @@ func TestUnusableCgroupsAreLeftUnchangedWithAReason(t *testing.T) {
 			"set Delegate=yes in its unit"},
 		"not mounted": {func(fs *limits.CgroupFS) { fs.Mount = "/nowhere" }, "no cgroup v2"},
 		"another process shares the cgroup": {func(fs *limits.CgroupFS) {
-			fs.Write = refuses(fs.Write, "subtree_control",
-				denied)
+			fs.Write = refuses(fs.Write, "subtree_control", denied)
 		}, "no other process may share"},
 		"the agent cannot be moved": {func(fs *limits.CgroupFS) {
-			fs.Write = refuses(fs.Write, "cgroup.procs",
-				denied)
+			fs.Write = refuses(fs.Write, "cgroup.procs", denied)
 		}, "move the agent into its own cgroup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, home := fakeCgroupFS(t, "memory")
 			c.change(&fs)
-			_, err := limits.OpenCgroups(fs, "id", false)
-			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, errorOf(limits.OpenCgroups(fs, "id", false)), c.want)
 			entries, err := os.ReadDir(home)
 			require.NoError(t, err)
 			for _, entry := range entries {

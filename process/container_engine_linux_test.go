@@ -62,11 +62,7 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 			worker := pidIn(t, pidFile)
 			end(p)
 			eventually(t, func() bool { return !lives(t, worker) }, "the worker must be killed while the engine hangs")
-			select {
-			case <-p.Done():
-				require.Fail(t, "the end must wait for the removal of the container")
-			default:
-			}
+			require.False(t, closed(p.Done()), "the end must wait for the removal of the container")
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
 			require.True(t, ends(t, p).Killed)
 		})
@@ -104,17 +100,13 @@ func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
 	s := open(t, func(c *Config) { c.StateDir = dir })
 	p := begin(t, s, sp)
 	pidIn(t, pidFile)
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
-	require.NoError(t, err)
-	require.NotContains(t, string(command), "of the worker")
+	require.NotContains(t, textOf(t, fmt.Sprintf("/proc/%d/cmdline", p.Info().PID)), "of the worker")
 	p.requestStop(waitTimeout)
 	p.Kill("enough")
 	ends(t, p)
 
 	lines := func(name string) []string {
-		text, err := os.ReadFile(filepath.Join(folder, name))
-		require.NoError(t, err)
-		return strings.Split(strings.TrimSpace(string(text)), "\n")
+		return strings.Split(strings.TrimSpace(textOf(t, filepath.Join(folder, name))), "\n")
 	}
 	for _, command := range []string{"run", "rm"} {
 		environ := lines("environment-of-" + command)

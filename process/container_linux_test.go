@@ -71,9 +71,7 @@ runtime = "runc"
 	self, err := os.Executable()
 	require.NoError(t, err)
 	copyIn := func(from, to string) {
-		content, err := os.ReadFile(from)
-		require.NoError(t, err)
-		write(filepath.Join("fs", to), string(content))
+		write(filepath.Join("fs", to), textOf(t, from))
 	}
 	copyIn(self, "worker")
 	libraries, _ := exec.Command("ldd", self).Output() // fails for a static binary
@@ -124,9 +122,7 @@ func TestAContainerHasALabelAndItsLimits(t *testing.T) {
 	require.Contains(t, environ, p.Info().Cookie)
 	require.NotContains(t, environ, "CONTAINERS_CONF")
 	require.NotContains(t, environ, "of the agent")
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Info().PID))
-	require.NoError(t, err)
-	require.NotContains(t, string(command), "not for others")
+	require.NotContains(t, textOf(t, fmt.Sprintf("/proc/%d/cmdline", p.Info().PID)), "not for others")
 	require.Equal(t, limits.ByEngine, p.LimitMechanisms()["memory"])
 
 	sample, err := p.FreshSample(t.Context())
@@ -154,14 +150,10 @@ func TestAContainerThatCannotRunSaysWhy(t *testing.T) {
 	s := kindsUnderTest[spec.KindContainer].open(t)
 	sp := containerSpec()
 	sp.Pool.Image = "localhost/missing:1"
-	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "podman could not run the container")
-	require.ErrorContains(t, err, "localhost/missing:1")
+	startFails(t, s, launch("p/0", 1, sp), "podman could not run the container", "localhost/missing:1")
 	sp = containerSpec()
 	sp.Pool.Command = []string{"/nothing"}
-	_, err = s.Start(t.Context(), launch("p/0", 2, sp))
-	require.ErrorContains(t, err, "/nothing")
+	require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 2, sp))), "/nothing")
 	require.Empty(t, podman(t, "ps", "--all", "--quiet"))
 }
 

@@ -36,8 +36,7 @@ func openFiles(t *testing.T) int {
 func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 	s := open(t)
 	withoutDescriptors(t, func() {
-		_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
-		require.ErrorIs(t, err, ErrStartFailed)
+		err := startFails(t, s, launch("p/0", 1, runs("sleep", "1000")))
 		require.ErrorIs(t, err, ErrExhausted)
 		require.ErrorIs(t, err, syscall.EMFILE)
 	})
@@ -51,11 +50,7 @@ func TestATreeThatCannotBeReadDoesNotCountAsGone(t *testing.T) {
 	withoutDescriptors(t, func() {
 		p.Kill("the host has run out of descriptors")
 		<-p.exited
-		select {
-		case <-p.Done():
-			require.Fail(t, "done before the tree could be read")
-		default:
-		}
+		require.False(t, closed(p.Done()), "done before the tree could be read")
 	})
 	exit := ends(t, p)
 	require.True(t, exit.Killed)
@@ -86,10 +81,8 @@ func TestAFailedForkLeavesNothingAndLaterOnesWork(t *testing.T) {
 				sp.Limits.OpenFiles, sp.Limits.Memory = files, 64<<20
 				before := openFiles(t)
 				for incarnation := range int64(3) {
-					_, err := s.Start(t.Context(), launch("p/0", incarnation+1, sp))
-					require.ErrorIs(t, err, ErrStartFailed)
-					require.ErrorIs(t, err, errno)
-					require.ErrorContains(t, err, "this host is out of resources for another process")
+					require.ErrorIs(t, startFails(t, s, launch("p/0", incarnation+1, sp),
+						"this host is out of resources for another process"), errno)
 				}
 				eventually(t, func() bool { return openFiles(t) <= before }, "descriptors stay open")
 				entries, err := os.ReadDir(filepath.Join(s.state.path, recordsName))
@@ -98,8 +91,7 @@ func TestAFailedForkLeavesNothingAndLaterOnesWork(t *testing.T) {
 				groups, err := filepath.Glob(filepath.Join(home, limits.WorkersPrefix+"*", "p.*"))
 				require.NoError(t, err)
 				require.Empty(t, groups, "control groups")
-				_, err = s.Start(t.Context(), launch("p/0", 4, sp))
-				require.NoError(t, err)
+				starts(t, s, launch("p/0", 4, sp))
 			})
 		}
 	}
@@ -109,11 +101,8 @@ func TestAStartThatCannotBeRecordedFailsAndLaterOnesWork(t *testing.T) {
 	s := open(t)
 	records := filepath.Join(s.state.path, recordsName)
 	require.NoError(t, os.Rename(records, records+".away"))
-	_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "record incarnation 1 of p/0 in the state directory")
+	startFails(t, s, launch("p/0", 1, runs("sleep", "1000")), "record incarnation 1 of p/0 in the state directory")
 	require.Empty(t, cookieHolders(t, s.state.id), "a process without a record does not run")
 	require.NoError(t, os.Rename(records+".away", records))
-	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
-	require.NoError(t, err)
+	starts(t, s, launch("p/0", 2, runs("sleep", "1000")))
 }

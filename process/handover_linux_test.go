@@ -48,8 +48,7 @@ func startKeepingAgent(t *testing.T, cmd *exec.Cmd, agent keepingAgent) (in io.W
 func keptWorker(t *testing.T, out io.Reader) tree.Identity {
 	t.Helper()
 	var pid int
-	_, err := fmt.Fscan(out, &pid)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(fmt.Fscan(out, &pid)))
 	worker, found := tree.Identify(pid)
 	require.True(t, found)
 	return worker
@@ -90,12 +89,17 @@ func keeperOf(t *testing.T, dir string) int {
 			continue
 		}
 		var pid int
-		_, err = fmt.Sscanf(name, "/proc/%d/", &pid)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(fmt.Sscanf(name, "/proc/%d/", &pid)))
 		return pid
 	}
 	require.Fail(t, "no keeper")
 	return 0
+}
+
+func keeperGone(t *testing.T, dir, message string) {
+	t.Helper()
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
+		message)
 }
 
 func TestTheNextSupervisorContinuesWithAProcessThatWasHandedOver(t *testing.T) {
@@ -152,19 +156,14 @@ for line in sys.stdin:
 			eventually(t, func() bool { return len(p.Logs()) > 0 }, "its output is read")
 			require.Contains(t, p.Logs()[0].Text, "loaded")
 			c.use(t, p.Process)
-			_, err := os.Stat(filepath.Join(dir, keeper.SocketName))
-			eventually(t, func() bool { _, err = os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
-				"the keeper is gone: %v", err)
+			keeperGone(t, dir, "the keeper is gone")
 			require.True(t, lives(t, id))
-			_, err = p.FreshSample(t.Context())
-			require.NoError(t, err)
+			require.NoError(t, errorOf(p.FreshSample(t.Context())))
 
-			_, err = s.HandOver(t.Context(), noted) // and a second time
+			_, err := s.HandOver(t.Context(), noted) // and a second time
 			require.NoError(t, err)
 			require.True(t, p.HandedOver())
-			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-			defer cancel()
-			require.NoError(t, s.Close(ctx))
+			closes(t, s)
 			require.True(t, lives(t, id))
 			s = open(t, in(dir), takeOver)
 			require.Len(t, s.TakenOver(), 1)
@@ -206,12 +205,9 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		kept, err := s.HandOver(t.Context(), noted)
 		require.NoError(t, err)
 		require.Equal(t, []*Process{p}, kept)
-		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-		defer cancel()
-		require.NoError(t, s.Close(ctx))
+		closes(t, s)
 		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
-		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
-			"the keeper is left over")
+		keeperGone(t, dir, "the keeper is left over")
 	})
 	t.Run("the next supervisor has another state directory", func(t *testing.T) {
 		dir := shortDir(t)
@@ -227,8 +223,7 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		agent := exec.Command(os.Args[0])
 		in, _ := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
 		defer in.Close()
-		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
-			"it has taken over")
+		keeperGone(t, dir, "it has taken over")
 		require.True(t, lives(t, id))
 		require.NoError(t, agent.Process.Kill())
 		require.Error(t, tree.WaitChild(agent))
@@ -260,9 +255,7 @@ s.connect("`+socket+`")
 open("`+dir+`/answer", "w").write("got %d bytes" % len(s.recv(1)))
 time.sleep(1000)`))
 		eventually(t, func() bool { data, _ := os.ReadFile(filepath.Join(dir, "answer")); return len(data) > 0 }, "no answer")
-		data, err := os.ReadFile(filepath.Join(dir, "answer"))
-		require.NoError(t, err)
-		require.Equal(t, "got 0 bytes", string(data))
+		require.Equal(t, "got 0 bytes", textOf(t, filepath.Join(dir, "answer")))
 		require.Len(t, open(t, in(dir), takeOver).TakenOver(), 1, "a worker does not spoil the take-over")
 		require.True(t, lives(t, id))
 	})
@@ -286,9 +279,7 @@ func TestATreeThatIsHandedOverIsNeitherFrozenNorThawedAnyMore(t *testing.T) {
 			}
 			_, err := s.HandOver(t.Context(), func(p *Process) json.RawMessage { c.order(t, p); return noted(p) })
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-			defer cancel()
-			require.NoError(t, s.Close(ctx))
+			closes(t, s)
 			next := open(t, in(dir), takeOver)
 			require.Len(t, next.TakenOver(), 1)
 			p := next.TakenOver()[0]
@@ -310,8 +301,7 @@ func TestAWorkerThatDoesNotBecomeQuietCostsNoOtherItsHandOver(t *testing.T) {
 	dir := shortDir(t)
 	s := open(t, in(dir))
 	quiet := begin(t, s, python(t))
-	busy, err := s.Start(t.Context(), Launch{Worker: "p/1", Incarnation: 1, Spec: python(t)})
-	require.NoError(t, err)
+	busy := starts(t, s, launch("p/1", 1, python(t)))
 	inCall := make(chan error, 1)
 	go func() {
 		_, err := busy.Conn().Call(context.Background(), wire.Request{Method: "hang", Payload: []byte("[]")})
@@ -325,9 +315,7 @@ func TestAWorkerThatDoesNotBecomeQuietCostsNoOtherItsHandOver(t *testing.T) {
 	require.Equal(t, []*Process{quiet}, kept)
 	require.Contains(t, ends(t, busy).Reason, "could not be handed over")
 	require.Error(t, <-inCall)
-	closing, stop := context.WithTimeout(context.Background(), waitTimeout)
-	defer stop()
-	require.NoError(t, s.Close(closing))
+	closes(t, s)
 	taken := open(t, in(dir), takeOver).TakenOver()
 	require.Len(t, taken, 1)
 	require.Equal(t, "again", call(t, taken[0].Process, "echo", "again"))

@@ -205,8 +205,7 @@ func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
 		require.False(t, exit.Failed())
 		require.Zero(t, s.Live())
 		require.Error(t, p.Probe(t.Context()))
-		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "echo"})
-		require.Error(t, err)
+		require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "echo"})))
 	})
 }
 
@@ -229,15 +228,12 @@ func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
 func TestEachKindFailsWhenItCrashes(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
-		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "crash"})
-		require.Error(t, err)
+		require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "crash"})))
 		exit := ends(t, p)
 		require.True(t, exit.Failed(), exit.Reason)
 		require.Equal(t, crashCode, exit.Code)
-		_, err = s.Start(t.Context(), launch("p/0", 1, sp))
-		require.ErrorIs(t, err, ErrStartFailed, "it has ended")
-		_, err = s.Start(t.Context(), launch("p/0", 2, sp))
-		require.NoError(t, err)
+		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrStartFailed, "it has ended")
+		starts(t, s, launch("p/0", 2, sp))
 	})
 }
 
@@ -269,8 +265,7 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		older := begin(t, s, sp)
 		stuck := beginCall(t, older, "stuck")
-		newer, err := s.Start(t.Context(), launch("p/0", 2, sp))
-		require.NoError(t, err)
+		newer := starts(t, s, launch("p/0", 2, sp))
 		require.Equal(t, "superseded by incarnation 2",
 			ends(t, older).Reason[len("killed: "):][:len("superseded by incarnation 2")])
 		require.Error(t, stuck.end(t))
@@ -285,8 +280,7 @@ func TestTheRecordOfAnEndIsKeptForEachKind(t *testing.T) {
 		record := p.exitRecord()
 		require.True(t, record.Exit().Interrupted)
 		require.Error(t, record.Probe(t.Context()))
-		_, err := record.Sample(t.Context())
-		require.Error(t, err)
+		require.Error(t, errorOf(record.Sample(t.Context())))
 	})
 }
 
@@ -298,8 +292,7 @@ func TestAFunctionThatTheAgentDoesNotHaveIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, ErrStartFailed)
 	require.ErrorContains(
 		t, err, `this agent has no function "thumbnail" (it has f); build an agent that registers it with worker.Register`)
-	_, err = open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "it has none")
+	require.ErrorContains(t, errorOf(open(t).Start(t.Context(), launch("p/0", 1, sp))), "it has none")
 }
 
 func TestAPanicIsTheReasonOfTheEnd(t *testing.T) {
@@ -334,25 +327,20 @@ func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
 	})
 	sp := kindsUnderTest[spec.KindFunction].spec(t)
 	for i := range maxAbandoned {
-		p, err := s.Start(t.Context(), launch(fmt.Sprintf("p/%d", i), 1, sp))
-		require.NoError(t, err)
+		p := starts(t, s, launch(fmt.Sprintf("p/%d", i), 1, sp))
 		p.Kill("enough")
 	}
 	eventually(t, func() bool { return s.AbandonedFunctions() == maxAbandoned && s.Live() == 0 },
 		"the functions must be abandoned")
-	_, err := s.Start(t.Context(), launch("p/0", 2, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(
-		t, err, `16 ended workers of the function "f" still have running calls, of at most 16; `+
+	startFails(t, s, launch("p/0", 2, sp),
+		`16 ended workers of the function "f" still have running calls, of at most 16; `+
 			`make the function return when its context ends`)
 	another := sp
 	another.Pool.Function = "other"
-	_, err = s.Start(t.Context(), launch("q/0", 1, another))
-	require.NoError(t, err)
+	starts(t, s, launch("q/0", 1, another))
 	close(release)
 	eventually(t, func() bool { return s.AbandonedFunctions() == 0 }, "the calls have returned")
-	_, err = s.Start(t.Context(), launch("p/0", 3, sp))
-	require.NoError(t, err)
+	starts(t, s, launch("p/0", 3, sp))
 }
 
 func TestALimitOfAFunctionCannotBeApplied(t *testing.T) {

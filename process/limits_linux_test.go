@@ -101,9 +101,7 @@ func TestALimitThatCannotBeSetFailsTheStart(t *testing.T) {
 				sp.Pool.Command = []string{file}
 			}
 			s := open(t)
-			_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-			require.ErrorIs(t, err, ErrStartFailed)
-			require.ErrorContains(t, err, c.want)
+			startFails(t, s, launch("p/0", 1, sp), c.want)
 			require.Zero(t, s.Live())
 			require.Empty(t, cookieHolders(t, s.state.id))
 		})
@@ -136,11 +134,7 @@ func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 		require.Contains(t, p.Violation().Reason, `limits.memory = "64MiB"`)
 		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit},
 			p.LimitMechanisms())
-		select {
-		case <-p.Done():
-			require.Fail(t, "a violation must not end the process")
-		default:
-		}
+		require.False(t, closed(p.Done()), "a violation must not end the process")
 	})
 	t.Run("at 1.5 times the limit", func(t *testing.T) {
 		p, err := open(t, quick).Start(t.Context(), launch("p/0", 1, hog(200)))
@@ -207,34 +201,22 @@ func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
 	require.Equal(t, l, p.Limits())
 	for _, pid := range []int{p.Info().PID, child.PID} {
 		proc := "/proc/" + strconv.Itoa(pid)
-		inForce, err := os.ReadFile(proc + "/limits")
-		require.NoError(t, err)
-		require.Regexp(t, `Max open files +77 +77 `, string(inForce))
-		require.Regexp(t, `Max cpu time +3600 +3601 `, string(inForce))
-		score, err := os.ReadFile(proc + "/oom_score_adj")
-		require.NoError(t, err)
-		require.Equal(t, "99\n", string(score))
-		status, err := os.ReadFile(proc + "/status")
-		require.NoError(t, err)
-		require.Contains(t, string(status), "Cpus_allowed_list:\t0\n")
-		stat, err := os.ReadFile(proc + "/stat")
-		require.NoError(t, err)
-		require.Equal(t, "5", strings.Fields(string(stat))[18])
+		inForce := textOf(t, proc+"/limits")
+		require.Regexp(t, `Max open files +77 +77 `, inForce)
+		require.Regexp(t, `Max cpu time +3600 +3601 `, inForce)
+		require.Equal(t, "99\n", textOf(t, proc+"/oom_score_adj"))
+		require.Contains(t, textOf(t, proc+"/status"), "Cpus_allowed_list:\t0\n")
+		require.Equal(t, "5", strings.Fields(textOf(t, proc+"/stat"))[18])
 	}
 
 	l.CPUAffinity, l.OOMScoreAdj = nil, 100
-	_, err = p.ApplyLimits(l)
-	require.NoError(t, err)
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(child.PID) + "/status")
-	require.NoError(t, err)
-	own, err := os.ReadFile("/proc/self/status")
-	require.NoError(t, err)
-	line := func(text string) string {
-		_, rest, _ := strings.Cut(text, "Cpus_allowed_list:")
+	require.NoError(t, errorOf(p.ApplyLimits(l)))
+	cores := func(proc string) string {
+		_, rest, _ := strings.Cut(textOf(t, proc+"/status"), "Cpus_allowed_list:")
 		a, _, _ := strings.Cut(rest, "\n")
 		return a
 	}
-	require.Equal(t, line(string(own)), line(string(status)))
+	require.Equal(t, cores("/proc/self"), cores("/proc/"+strconv.Itoa(child.PID)))
 }
 
 func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
@@ -250,8 +232,7 @@ func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
 
 	l := p.Limits()
 	l.CPUAffinityEach = 0
-	_, err = p.ApplyLimits(l)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(p.ApplyLimits(l)))
 	var now unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(p.Info().PID, &now))
 	require.Equal(t, len(host), now.Count(), "all of them again")
@@ -271,6 +252,5 @@ func TestApplyLimitsRejectsWhatNeedsARestart(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	stops(t, p)
-	_, err := p.ApplyLimits(p.Limits())
-	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, errorOf(p.ApplyLimits(p.Limits())), ErrUnavailable)
 }

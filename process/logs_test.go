@@ -32,8 +32,7 @@ func TestTheLastLinesOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
 	p := begin(t, s, sh(once(leave)+`echo working; printf 'bad \377 byte\nno end' >&2; exit 3`))
 	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	ends(t, p)
-	_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 2, Spec: sh("echo again; exec sleep 1000")})
-	require.NoError(t, err)
+	starts(t, s, launch("p/0", 2, sh("echo again; exec sleep 1000")))
 	ended, err := s.Logs().LastEnded(t.Context(), "p/0")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, ended)
@@ -54,12 +53,10 @@ func TestTheTracebackOfAnExceptionIsInTheLog(t *testing.T) {
 		"def refuse(): raise tempool.Error('on purpose')"))
 	for _, method := range []string{"refuse", "bug"} {
 		var failure *wire.RemoteError
-		_, err := p.Conn().Call(t.Context(), wire.Request{Method: method})
-		require.ErrorAs(t, err, &failure)
+		require.ErrorAs(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: method})), &failure)
 		require.NotEmpty(t, failure.Traceback)
 	}
-	_, err := p.Stop(t.Context(), time.Second)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(p.Stop(t.Context(), time.Second)))
 	log := strings.Join(logOf(t, s, "p/0", 1), "\n")
 	require.Regexp(
 		t, `(?m)^tempool: a call raised KeyError: 'nobody.*\ntempool: Traceback \(most recent call last\):\n(tempool: `+
@@ -76,8 +73,7 @@ func TestALongTracebackIsCutInTheLog(t *testing.T) {
 	long := strings.Repeat("x", 300_000)
 	p.raised(&wire.RemoteError{Type: "Bug", Message: long, Traceback: "first\n" + long + "\n" +
 		strings.Repeat("next\n", 5000)})
-	_, err := p.Stop(t.Context(), time.Second)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(p.Stop(t.Context(), time.Second)))
 	cut, frames := 0, 0
 	for _, line := range logOf(t, s, "p/0", 1) {
 		require.LessOrEqual(t, len(line), len("tempool: ")+maxLineBytes+len(truncatedMark))
@@ -109,9 +105,7 @@ func TestAKilledAgentLeavesTheLogsToTheNext(t *testing.T) {
 
 	s := open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
 	require.Contains(t, logOf(t, s, "agent/0", 0), "stdout: of the first agent")
-	_, err := s.Start(t.Context(),
-		Launch{Worker: "agent/0", Incarnation: 2, Spec: sh("echo of the second agent; exec sleep 1000")})
-	require.NoError(t, err)
+	starts(t, s, launch("agent/0", 2, sh("echo of the second agent; exec sleep 1000")))
 	eventually(t, func() bool {
 		lines := logOf(t, s, "agent/0", 0)
 		first, second := slices.Index(lines, "stdout: of the first agent"), slices.Index(lines, "stdout: of the second agent")

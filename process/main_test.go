@@ -52,7 +52,7 @@ func runTestAgent(dir string, command []string) {
 	}
 	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
 	if err == nil {
-		_, err = s.Start(ctx, Launch{Worker: "agent/0", Incarnation: 1, Spec: runs(command...)})
+		_, err = s.Start(ctx, launch("agent/0", 1, runs(command...)))
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -97,7 +97,7 @@ func runKeepingAgent(text string) {
 		if kept := s.TakenOver(); len(kept) > 0 {
 			p = kept[0].Process
 		} else {
-			p, err = s.Start(ctx, Launch{Worker: "p/0", Incarnation: 1, Spec: a.Spec})
+			p, err = s.Start(ctx, launch("p/0", 1, a.Spec))
 		}
 	}
 	if err == nil {
@@ -159,12 +159,16 @@ func open(t *testing.T, change ...func(*Config)) *Supervisor {
 	}
 	s, err := Open(t.Context(), config)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
-		defer cancel()
-		require.NoError(t, s.Close(ctx))
-	})
+	t.Cleanup(func() { closes(t, s) })
 	return s
+}
+
+// closes closes a supervisor.
+func closes(t *testing.T, s *Supervisor) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+	defer cancel()
+	require.NoError(t, s.Close(ctx))
 }
 
 // runs is the spec of a program that speaks no protocol and counts as ready as soon as it runs.
@@ -191,9 +195,32 @@ func once(file string) string { return "while [ ! -e " + file + " ]; do sleep 0.
 // start starts incarnation 1 of p/0.
 func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	t.Helper()
-	p, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
-	require.NoError(t, err)
+	return starts(t, s, launch("p/0", 1, sp))
+}
+
+func starts(t *testing.T, s *Supervisor, l Launch, message ...any) *Process {
+	t.Helper()
+	p, err := s.Start(t.Context(), l)
+	require.NoError(t, err, message...)
 	return p
+}
+
+// startFails requires that a start fails for reasons that say each text.
+func startFails(t *testing.T, s *Supervisor, l Launch, texts ...string) error {
+	t.Helper()
+	_, err := s.Start(t.Context(), l)
+	require.ErrorIs(t, err, ErrStartFailed)
+	for _, text := range texts {
+		require.ErrorContains(t, err, text)
+	}
+	return err
+}
+
+func textOf(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
 }
 
 // startsTooLate starts incarnations of p/0 under ever longer start.timeouts, until one's error says that it was not
@@ -203,7 +230,7 @@ func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (inca
 	for timeout := 200 * time.Millisecond; ; timeout *= 2 {
 		incarnation++
 		sp.Start.Timeout = spec.Duration(timeout)
-		_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: incarnation, Spec: sp})
+		_, err := s.Start(t.Context(), launch("p/0", incarnation, sp))
 		require.ErrorIs(t, err, ErrStartFailed)
 		if late := fmt.Sprintf("did not become ready within start.timeout (%s)",
 			sp.Start.Timeout); strings.Contains(err.Error(), late) && strings.Contains(err.Error(), text) {
@@ -223,6 +250,18 @@ func ends(t *testing.T, p *Process) Exit {
 	}
 	return p.Exit()
 }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// errorOf is the error of a call whose result does not matter.
+func errorOf[T any](_ T, err error) error { return err }
 
 // stops stops a process.
 func stops(t *testing.T, p *Process) Exit {

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,18 +41,13 @@ func TestTheEraOfAnMCPServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "log")
-			read := func() string {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				return string(text)
-			}
+			read := func() string { return textOf(t, file) }
 			sp := runs("python3", "-c", eraServer, file, c.answer)
 			sp.Pool.Protocol, sp.Pool.MaxInflight, sp.MCP.Mode = spec.ProtocolJSONRPC, 2, spec.MCPShared
 			sp.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
 			s := open(t)
 			if name == "a later revision" { // which we cannot speak, either
-				_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
-				require.ErrorContains(t, err, "server/discover of the MCP server")
+				require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), "server/discover of the MCP server")
 				return
 			}
 			var starts sync.WaitGroup

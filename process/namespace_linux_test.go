@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -40,6 +38,5 @@ func TestProcessesAreNotTakenOverFromAnotherPIDNamespace(t *testing.T) {
 	}()
 	require.True(t, bufio.NewScanner(out).Scan(), "it has a worker of its own")
 	gone(t, id, "the keeper has killed the worker that it could not give")
-	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) },
-		"the keeper is left over")
+	keeperGone(t, dir, "the keeper is left over")
 }

@@ -30,8 +30,7 @@ func TestWorkersThatNobodyRunsAnyMoreAreForgotten(t *testing.T) {
 	require.EqualValues(t, 7, s.Newest("p/1"), "its exit is known")
 	require.Zero(t, s.Newest("job-0/0"))
 	require.EqualValues(t, 1, s.Newest(fmt.Sprint("job-", 5*maxOthers-1, "/0")))
-	_, err := s.Start(t.Context(), launch("p/1", 6, runs("sleep", "1000")))
-	require.ErrorIs(t, err, ErrSuperseded)
+	require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/1", 6, runs("sleep", "1000")))), ErrSuperseded)
 }
 
 func TestStartLimitsOfPoolsWithoutStartsAreForgotten(t *testing.T) {

@@ -111,8 +111,7 @@ func TestAnUnhealthyProgramIsNotReady(t *testing.T) {
 		sp.Health.Path, sp.Health.Timeout = path, spec.Duration(waitTimeout)
 		for n, timeout := int64(1), time.Second; ; n, timeout = n+1, 2*timeout { // until Python listens in time
 			sp.Start.Timeout = spec.Duration(timeout)
-			_, err := s.Start(t.Context(), launch("p/0", n, sp))
-			require.ErrorIs(t, err, ErrStartFailed)
+			err := startFails(t, s, launch("p/0", n, sp))
 			if strings.Contains(err.Error(), fmt.Sprintf(why, sp.Start.Timeout, n, path, more)) {
 				break
 			}

@@ -110,9 +110,7 @@ func TestAFailedWarmUpFailsTheStart(t *testing.T) {
 	sp := python(t, "@tempool.method", "def unwilling(): raise ValueError('no disk')")
 	sp.Start.Warmup = []spec.Warmup{{Method: "unwilling"}}
 	s := open(t)
-	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "warm-up unwilling: error: ValueError: no disk")
+	startFails(t, s, launch("p/0", 1, sp), "warm-up unwilling: error: ValueError: no disk")
 	p, found := s.Get("p/0", 1)
 	require.True(t, found)
 	require.True(t, p.Exit().Failed())
@@ -143,8 +141,7 @@ func TestExitsAreClassified(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := begin(t, open(t), python(t))
-			_, err := p.Conn().Call(t.Context(), wire.Request{Method: c.method, Payload: []byte(c.params)})
-			require.Error(t, err)
+			require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: c.method, Payload: []byte(c.params)})))
 			exit := ends(t, p)
 			require.True(t, exit.Failed())
 			require.False(t, exit.Killed)
@@ -256,8 +253,7 @@ func TestAWorkerMayUseOnlyItsSocket(t *testing.T) {
 
 func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
 	p := begin(t, open(t), byHand()) // and its pipe stays open
-	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})
-	require.ErrorIs(t, err, wire.ErrPeerClosed)
+	require.ErrorIs(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})), wire.ErrPeerClosed)
 	require.Contains(t, ends(t, p).Error, "closed its connection but did not exit")
 }
 
@@ -347,8 +343,7 @@ func TestWhatAJSONRPCWorkerPrintsToStdoutIsItsLog(t *testing.T) {
 
 func TestAMalformedMessageFailsTheIncarnation(t *testing.T) {
 	p := begin(t, open(t), jsonrpc())
-	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "garble"})
-	require.Error(t, err)
+	require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "garble"})))
 	exit := ends(t, p)
 	require.True(t, exit.Failed())
 	require.Contains(t, exit.Error, "connection failed: ")

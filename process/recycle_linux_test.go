@@ -36,7 +36,7 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 				sp.Pool.Env["X"] = "1"
 			}
 			s := open(t)
-			p := started(t, s, launch("p/0", 7, sp))
+			p := starts(t, s, launch("p/0", 7, sp))
 			seen := map[int]bool{}
 			for number := range 4 {
 				require.EqualValues(t, number+1, p.Info().Number)
@@ -62,7 +62,7 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 			require.Empty(t, s.List())
 
 			// So does a stop while a clean process is made.
-			p = started(t, s, launch("p/0", 8, sp))
+			p = starts(t, s, launch("p/0", 8, sp))
 			p.Recycle(func() {})
 			stops(t, p)
 			require.Empty(t, s.List())
@@ -77,7 +77,7 @@ func TestAnIncarnationEndsWithAProcessThatDoesNotBecomeReady(t *testing.T) {
 def check():
     if os.path.exists(%q): raise RuntimeError("broken")`, file))
 	s := open(t)
-	p := started(t, s, launch("p/0", 1, sp))
+	p := starts(t, s, launch("p/0", 1, sp))
 	p.Use("")
 	require.NoError(t, syscall.Mkdir(file, 0o755))
 	p.Recycle(func() { t.Error("it is not ready") })
@@ -117,7 +117,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 	}
 	dir := shortDir(t)
 	s := open(t, in(dir), takeOver)
-	p := started(t, s, launch("p/0", 1, sp))
+	p := starts(t, s, launch("p/0", 1, sp))
 	vacant := func() {
 		t.Helper()
 		require.True(t, p.Vacant())
@@ -126,8 +126,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 		require.NoError(t, p.Probe(t.Context()))
 		require.NoError(t, p.Freeze(1))
 		p.Thaw(1)
-		_, err := p.ApplyLimits(spec.Limits{OpenFiles: 512})
-		require.NoError(t, err)
+		require.NoError(t, errorOf(p.ApplyLimits(spec.Limits{OpenFiles: 512})))
 		require.Nil(t, p.Used())
 	}
 	for range 2 {
@@ -153,8 +152,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 
 	// The next agent knows whose it is, and starts the next key's process from the spec, not from this key's.
 	require.NoError(t, bind(t, p, of("bob", "B")))
-	_, err := s.HandOver(t.Context(), noted)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(s.HandOver(t.Context(), noted)))
 	require.NoError(t, s.Close(t.Context()))
 	s = open(t, in(dir), takeOver)
 	p = s.TakenOver()[0].Process

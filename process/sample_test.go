@@ -67,10 +67,8 @@ func TestProcessesAreSampledPeriodically(t *testing.T) {
 func TestAnEndedProcessCannotBeSampled(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
 	stops(t, p)
-	_, err := p.Sample(t.Context())
-	require.ErrorIs(t, err, tree.ErrEnded)
+	require.ErrorIs(t, errorOf(p.Sample(t.Context())), tree.ErrEnded)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = p.Sample(ended)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errorOf(p.Sample(ended)), context.Canceled)
 }

@@ -60,8 +60,7 @@ done 2>/dev/null`, dir)
 
 	sp := sh("exec sleep 1000")
 	sp.Sandbox.Read = []string{"/no/such/path"}
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "sandbox.read: open /no/such/path")
+	require.ErrorContains(t, errorOf(open(t).Start(t.Context(), launch("p/0", 1, sp))), "sandbox.read: open /no/such/path")
 }
 
 func TestASandboxWithoutNetworkHasItsOwnLoopbackOnly(t *testing.T) {
@@ -109,9 +108,7 @@ func TestAPrivateTmpIsTheWorkersOwn(t *testing.T) {
 			})
 		require.Equal(t, "written\n"+dir+"\nsocket\nok\nend\n", text)
 		require.NoFileExists(t, "/tmp/mine")
-		kept, err := os.ReadFile(filepath.Join(dir, "f"))
-		require.NoError(t, err)
-		require.Equal(t, "kept\n", string(kept))
+		require.Equal(t, "kept\n", textOf(t, filepath.Join(dir, "f")))
 		p.spec.Health.Command = []string{"sh", "-c", "[ -e /tmp/mine ] && [ $PWD = " + dir + " ]"}
 		require.NoError(t, p.Probe(t.Context()), "an exec probe sees the worker's /tmp")
 		require.NoError(t, os.Remove(filepath.Join(dir, "f")))

@@ -103,18 +103,15 @@ func TestAStartWithoutCallersIsCancelled(t *testing.T) {
 func TestANewerIncarnationKillsTheOlder(t *testing.T) {
 	s := open(t)
 	older := begin(t, s, sh(`trap "" TERM; while :; do sleep 1; done`))
-	newer, err := s.Start(t.Context(), launch("p/0", 3, runs("sleep", "1000")))
-	require.NoError(t, err)
+	newer := starts(t, s, launch("p/0", 3, runs("sleep", "1000")))
 	require.True(t, ends(t, older).Killed)
 	require.Equal(t, "killed: superseded by incarnation 3", older.Exit().Reason)
 	require.True(t, older.Exit().ByAgent)
 	require.False(t, older.Exit().Failed())
 	require.Equal(t, []*Process{newer}, s.List())
 
-	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
-	require.ErrorIs(t, err, ErrSuperseded)
-	_, err = s.Start(t.Context(), launch("p/1", 1, runs("sleep", "1000")))
-	require.NoError(t, err, "other workers have incarnations of their own")
+	require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))), ErrSuperseded)
+	starts(t, s, launch("p/1", 1, runs("sleep", "1000")), "other workers have incarnations of their own")
 }
 
 func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
@@ -125,8 +122,7 @@ func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
-	newer, err := s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
-	require.NoError(t, err)
+	newer := starts(t, s, launch("p/0", 2, runs("sleep", "1000")))
 	require.ErrorIs(t, <-failed, ErrSuperseded)
 	require.Equal(t, []*Process{newer}, s.List())
 }
@@ -141,9 +137,7 @@ func TestAnEndedIncarnationCannotBeStartedAgain(t *testing.T) {
 	found, ok := s.Get("p/0", 1)
 	require.True(t, ok)
 	require.Equal(t, 3, found.Exit().Code)
-	_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "has already ended: exited with code 3")
+	startFails(t, s, launch("p/0", 1, runs("sleep", "1000")), "has already ended: exited with code 3")
 	_, ok = s.Get("p/0", 2)
 	require.False(t, ok)
 }
@@ -186,8 +180,7 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	s := open(t)
 	sp := python(t, "@tempool.method", "def one(): return 1")
 	p := begin(t, s, sp)
-	_, err := p.FreshSample(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, errorOf(p.FreshSample(t.Context())))
 	require.JSONEq(t, "1", call(t, p, "one", "null"))
 	require.False(t, p.Stopping())
 	p.Kill("the test is done")
@@ -203,11 +196,9 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, was.Reason, stopped.Reason)
 	require.ErrorContains(t, old.Probe(t.Context()), "the process has ended")
-	_, err = old.ApplyLimits(old.Limits())
-	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, errorOf(old.ApplyLimits(old.Limits())), ErrUnavailable)
 	require.Error(t, old.CollectGarbage(t.Context()))
-	_, err = s.Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "has already ended")
+	require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), "has already ended")
 	require.NotZero(t, old.LatestSample())
 	require.Equal(t, p.LatestSample(), old.LatestSample())
 }
@@ -216,11 +207,7 @@ func TestAProgramThatExitsBeforeItIsReadyFailsTheStartWithItsOutput(t *testing.T
 	s := open(t)
 	sp := sh("echo starting; echo 'no module named x' >&2; exit 3")
 	sp.Health.Command = []string{"false"}
-	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "start p/0 incarnation 1: ")
-	require.ErrorContains(t, err, "exited with code 3")
-	require.ErrorContains(t, err, "no module named x")
+	startFails(t, s, launch("p/0", 1, sp), "start p/0 incarnation 1: ", "exited with code 3", "no module named x")
 	p, found := s.Get("p/0", 1)
 	require.True(t, found)
 	require.True(t, p.Exit().Failed())
@@ -256,14 +243,12 @@ func TestInvalidLaunchesAreRejected(t *testing.T) {
 	} {
 		l := launch("p/0", 1, runs("sleep", "1000"))
 		change(&l)
-		_, err := s.Start(t.Context(), l)
-		require.ErrorContains(t, err, text)
+		require.ErrorContains(t, errorOf(s.Start(t.Context(), l)), text)
 	}
 	entries, err := os.ReadDir(filepath.Join(s.state.path, recordsName))
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	_, err = s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
-	require.NoError(t, err, "an incarnation that never had a process may be started again")
+	starts(t, s, launch("p/0", 1, runs("sleep", "1000")), "an incarnation that never had a process may be started again")
 }
 
 func TestConcurrentStartsAreBounded(t *testing.T) {
@@ -285,12 +270,9 @@ func TestConcurrentStartsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 20, s.Live())
-	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(log)) {
+	for line := range strings.Lines(textOf(t, filepath.Join(dir, "log"))) {
 		var began, ready int
-		_, err := fmt.Sscan(line, &began, &ready)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(fmt.Sscan(line, &began, &ready)))
 		require.LessOrEqual(t, began-ready, 3)
 	}
 }
@@ -304,10 +286,9 @@ func TestTheProgramDoesNotInheritTheAgentsEnvironment(t *testing.T) {
 	sp.Pool.EnvFrom = []string{"TEMPOOL_TEST_SECRET", "TEMPOOL_TEST_ABSENT"}
 	p := begin(t, open(t), sp)
 	eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, "the program must write its environment")
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
+	data := textOf(t, file)
 	got := make(map[string]string)
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(data) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		got[name] = value
 	}
@@ -383,9 +364,7 @@ func TestTheProgramRunsWithItsDirectoryUmaskAndCredentials(t *testing.T) {
 	require.NoError(t, err)
 	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.UID)), "gid": strconv.Itoa(int(who.GID)),
 		"groups": strconv.Itoa(int(who.GID)), "pwd": dir} {
-		data, err := os.ReadFile(filepath.Join(dir, file))
-		require.NoError(t, err)
-		require.Equal(t, want, strings.TrimSpace(string(data)), file)
+		require.Equal(t, want, strings.TrimSpace(textOf(t, filepath.Join(dir, file))), file)
 	}
 	own := filepath.Join(dir, "agent")
 	require.NoError(t, os.WriteFile(own, nil, 0o666))
@@ -413,8 +392,7 @@ func TestFindProgramUsesTheProgramsPathAndDirectory(t *testing.T) {
 		require.Equal(t, c.want, got)
 	}
 	for _, name := range []string{"", "greet", "bin/none", "bin"} {
-		_, err := findProgram(name, dir, []string{"PATH=/nowhere"})
-		require.Error(t, err, name)
+		require.Error(t, errorOf(findProgram(name, dir, []string{"PATH=/nowhere"})), name)
 	}
 }
 
@@ -428,8 +406,7 @@ func TestTheStateDirectoryIsLocked(t *testing.T) {
 
 func TestOpenRejectsAConfigurationWithoutStateDirOrHostID(t *testing.T) {
 	for _, config := range []Config{{HostID: "h"}, {StateDir: t.TempDir()}, {StateDir: t.TempDir(), HostID: "a\nb"}} {
-		_, err := Open(t.Context(), config)
-		require.ErrorContains(t, err, "a supervisor needs a state directory and a host id")
+		require.ErrorContains(t, errorOf(Open(t.Context(), config)), "a supervisor needs a state directory and a host id")
 	}
 }
 
@@ -439,8 +416,7 @@ func TestANewerIncarnationSparesThoseToKeep(t *testing.T) {
 	after := func(kept *Process) *Process {
 		l := launch("p/0", kept.Incarnation()+1, runs("sleep", "1000"))
 		l.Keep = []int64{kept.Incarnation()}
-		p, err := s.Start(t.Context(), l)
-		require.NoError(t, err)
+		p := starts(t, s, l)
 		return p
 	}
 	second := after(first)

@@ -47,13 +47,6 @@ func ask[T any](t *testing.T, p *Process, method string) (result T) {
 	return result
 }
 
-func started(t *testing.T, s *Supervisor, l Launch) *Process {
-	t.Helper()
-	p, err := s.Start(t.Context(), l)
-	require.NoError(t, err)
-	return p
-}
-
 // templatesOf returns the living processes of templates.
 func templatesOf(s *Supervisor) []*Process {
 	return slices.DeleteFunc(s.all(), func(p *Process) bool { return !p.isTemplate() })
@@ -96,7 +89,7 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	var all []forkFacts
 	var processes []*Process
 	for i := range 3 {
-		p := started(t, s, launch(fmt.Sprintf("p/%d", i), 1, sp))
+		p := starts(t, s, launch(fmt.Sprintf("p/%d", i), 1, sp))
 		f := ask[forkFacts](t, p, "facts")
 		require.Equal(t, p.Info().PID, f.PID)
 		require.Equal(t, f.PID, f.Forked)
@@ -132,7 +125,7 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	<-processes[0].Done()
 	require.Equal(t, 7, processes[0].Exit().Code)
 	require.ErrorIs(t, syscall.Kill(child, 0), syscall.ESRCH)
-	again := ask[forkFacts](t, started(t, s, launch("p/0", 2, sp)), "facts")
+	again := ask[forkFacts](t, starts(t, s, launch("p/0", 2, sp)), "facts")
 	require.Equal(t, all[0].Loaded, again.Loaded)
 
 	// The end of a template ends no fork, and the next start has another template.
@@ -140,14 +133,14 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	<-template[0].Done()
 	require.False(t, processes[1].HasEnded())
 	require.Equal(t, all[1].PID, ask[forkFacts](t, processes[1], "facts").PID)
-	other := ask[forkFacts](t, started(t, s, launch("p/0", 3, sp)), "facts")
+	other := ask[forkFacts](t, starts(t, s, launch("p/0", 3, sp)), "facts")
 	require.NotEqual(t, all[0].Loaded, other.Loaded)
 
 	// So has the first one after files have changed, or under another spec.
 	s.ReplaceTemplates("p")
-	require.NotEqual(t, other.Loaded, ask[forkFacts](t, started(t, s, launch("p/0", 4, sp)), "facts").Loaded)
+	require.NotEqual(t, other.Loaded, ask[forkFacts](t, starts(t, s, launch("p/0", 4, sp)), "facts").Loaded)
 	sp.Call.CancelGrace++
-	started(t, s, launch("p/0", 5, sp))
+	starts(t, s, launch("p/0", 5, sp))
 	require.Len(t, templatesOf(s), 2)
 	s.endUnusedTemplates(time.Now().Add(2 * templateLinger))
 	require.Len(t, templatesOf(s), 2) // both specs are in use
@@ -176,8 +169,7 @@ func TestAForkIsRegisteredBeforeItsProgramRuns(t *testing.T) {
 	isOurs := func(r record) bool { return r.Worker == "p/0" && r.Key.Mark == p.plan.mark }
 	require.True(t, slices.ContainsFunc(records, isOurs))
 	gate.Close() // it exits
-	_, err = tree.ReapChild(p.root.PID)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(tree.ReapChild(p.root.PID)))
 	p.kind.release()
 	for _, file := range ends {
 		file.Close()
@@ -186,7 +178,7 @@ func TestAForkIsRegisteredBeforeItsProgramRuns(t *testing.T) {
 }
 
 func TestTheMemoryOfATemplateIsInHugePages(t *testing.T) {
-	p := started(t, open(t), launch("p/0", 1, forks(t, `
+	p := starts(t, open(t), launch("p/0", 1, forks(t, `
 loaded = b"1" * (32 << 20)
 @tempool.method
 def huge():
@@ -206,10 +198,10 @@ def huge():
 func TestATemplateThatHangsIsReplaced(t *testing.T) {
 	s, sp := open(t), forks(t, forkedProgram)
 	sp.Start.Timeout = spec.Duration(30 * time.Second)
-	first := started(t, s, launch("p/0", 1, sp))
+	first := starts(t, s, launch("p/0", 1, sp))
 	hanging := templatesOf(s)[0]
 	require.NoError(t, syscall.Kill(-hanging.Info().PID, syscall.SIGSTOP)) // the process that it has forked ahead, too
-	second := started(t, s, launch("p/1", 1, sp))
+	second := starts(t, s, launch("p/1", 1, sp))
 	require.True(t, hanging.HasEnded())
 	require.False(t, first.HasEnded())
 	require.NotEqual(t, ask[forkFacts](t, first, "facts").Loaded, ask[forkFacts](t, second, "facts").Loaded)
@@ -235,8 +227,8 @@ def reach():
     except OSError: return False
 `)
 	sp.Sandbox.Network = spec.NetworkNone
-	one := started(t, s, launch("p/0", 1, sp))
-	other := started(t, s, launch("p/1", 1, sp))
+	one := starts(t, s, launch("p/0", 1, sp))
+	other := starts(t, s, launch("p/1", 1, sp))
 	require.Equal(t, []string{"lo"}, ask[[]string](t, one, "listen"))
 	require.True(t, ask[bool](t, one, "reach"))
 	require.False(t, ask[bool](t, other, "reach"))
@@ -305,7 +297,7 @@ func TestATemplateInCServesJSONRPC(t *testing.T) {
 	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol, sp.Start.Fork = "p", []string{program}, spec.ProtocolJSONRPC, true
 	s := open(t)
 	for _, worker := range []string{"p/0", "p/1"} {
-		p := started(t, s, launch(worker, 1, sp))
+		p := starts(t, s, launch(worker, 1, sp))
 		require.Equal(t, "1000 "+worker, ask[string](t, p, "any"))
 		require.True(t, p.isChild())
 		stops(t, p)
