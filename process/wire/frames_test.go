@@ -65,8 +65,7 @@ func (p *peer) read() Frame {
 func (p *peer) write(f Frame) {
 	msg, err := AppendFrame(nil, f)
 	require.NoError(p.t, err)
-	_, err = p.conn.Write(msg)
-	require.NoError(p.t, err)
+	require.NoError(p.t, errorOf(p.conn.Write(msg)))
 }
 
 func TestACallCarriesMethodHeadersAndPayload(t *testing.T) {
@@ -283,8 +282,7 @@ func TestConcurrentPingsShareOneMessage(t *testing.T) {
 	case err := <-again:
 		require.NoError(t, err)
 	case second := <-func() chan Frame {
-		next := make(chan Frame,
-			1)
+		next := make(chan Frame, 1)
 		go func() { next <- p.readQuietly() }()
 		return next
 	}():
@@ -360,8 +358,7 @@ func TestProtocolViolationsBreakAFramesConn(t *testing.T) {
 	}
 	for _, v := range vectors[malformedVector](t, "malformed.json") {
 		c, p := newPeer(t, Options{MaxMessage: max(v.MaxMessage, 1)})
-		_, err := p.conn.Write(unhex(t, v.Hex))
-		require.NoError(t, err)
+		require.NoError(t, errorOf(p.conn.Write(unhex(t, v.Hex))))
 		require.NoError(t, p.conn.Close())
 		await(t, c.Done())
 		require.Error(t, c.Err(), v.Name)
@@ -409,8 +406,7 @@ func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, await(t, stuck).err, context.Canceled)
-	_, err := c.Call(ctx, Request{Method: "never on the wire"})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errorOf(c.Call(ctx, Request{Method: "never on the wire"})), context.Canceled)
 	require.ErrorIs(t, c.Notify(ctx, Request{Method: "n"}), context.Canceled)
 
 	// Once it reads again, everything is whole and in order.

@@ -47,8 +47,7 @@ func (w frameWorker) write(t *testing.T, f Frame) {
 	t.Helper()
 	data, err := AppendFrame(nil, f)
 	require.NoError(t, err)
-	_, err = w.out.Write(data)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.out.Write(data)))
 }
 
 // answer answers one request with its payload and returns its id.
@@ -95,8 +94,7 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 	h := <-over
 	require.NoError(t, h.err)
 	require.ErrorIs(t, c.Err(), ErrHandedOver)
-	_, err := c.Call(t.Context(), Request{Method: "m"})
-	require.ErrorIs(t, err, ErrHandedOver)
+	require.ErrorIs(t, errorOf(c.Call(t.Context(), Request{Method: "m"})), ErrHandedOver)
 
 	// while nobody reads
 	w.write(t, Frame{Type: FrameHostCall, ID: 7, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
@@ -116,8 +114,7 @@ func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
 	w, c := newFrameWorker(t, Options{})
 	data, err := AppendFrame(nil, Frame{Type: FrameHostCall, ID: 1, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	require.NoError(t, err)
-	_, err = w.out.Write(data[:len(data)-1])
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.out.Write(data[:len(data)-1])))
 	in := framesOf(c).in.(*os.File)
 	require.Eventually(t, func() bool { return unread(t, in) == 0 }, time.Minute, time.Millisecond,
 		"the host reads what there is")

@@ -66,8 +66,7 @@ func (s *rpcServer) read() rpcAsk {
 }
 
 func (s *rpcServer) write(format string, args ...any) {
-	_, err := s.out.Write(s.in.wrap(nil, fmt.Appendf(nil, format, args...)))
-	require.NoError(s.t, err)
+	require.NoError(s.t, errorOf(s.out.Write(s.in.wrap(nil, fmt.Appendf(nil, format, args...)))))
 }
 
 type outcome struct {
@@ -99,6 +98,9 @@ func requireStarted(t *testing.T, started bool, err error, why ...any) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, started, failed.Started, why...)
 }
+
+// errorOf is the error of a call whose result does not matter.
+func errorOf[T any](_ T, err error) error { return err }
 
 func await[T any](t testing.TB, from <-chan T) T {
 	select {
@@ -235,8 +237,7 @@ func TestACancelledMCPCallWithoutAResponseBreaksTheConn(t *testing.T) {
 	cancelled := server.read()
 	require.Equal(t, "notifications/cancelled", cancelled.Method, "half of the grace is over")
 	require.Contains(t, string(cancelled.Params), `"requestId":`+ask.ID.String())
-	_, err := server.in.next()
-	require.ErrorIs(t, err, io.EOF, "Bob's call was not sent")
+	require.ErrorIs(t, errorOf(server.in.next()), io.EOF, "Bob's call was not sent")
 }
 
 func TestAnMCPServerOutlivesCancels(t *testing.T) {
@@ -289,8 +290,7 @@ func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
 			for range 2 {
 				done := callAsync(within(t), c, Request{Method: "m"})
 				message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":5}`, server.read().ID)
-				_, err := fmt.Fprintf(server.out, raw+"%.0[1]s%.0[2]d", message, len(message))
-				require.NoError(t, err)
+				require.NoError(t, errorOf(fmt.Fprintf(server.out, raw+"%.0[1]s%.0[2]d", message, len(message))))
 				requireAnswer(t, done, "5")
 			}
 			require.NoError(t, c.Close())
@@ -313,8 +313,7 @@ func TestMCPInitializeIsNotCancelled(t *testing.T) {
 	require.ErrorIs(t, await(t, done).err, context.Canceled)
 	await(t, c.Done())
 	require.ErrorIs(t, c.Err(), ErrUnanswered)
-	_, err := server.in.next()
-	require.ErrorIs(t, err, io.EOF, "nothing but the end follows")
+	require.ErrorIs(t, errorOf(server.in.next()), io.EOF, "nothing but the end follows")
 }
 
 func TestRequestsOfTheServerAreAnswered(t *testing.T) {
@@ -373,16 +372,14 @@ func TestProtocolViolationsBreakAJSONRPCConn(t *testing.T) {
 		var broken *ProtocolError
 		require.ErrorAs(t, c.Err(), &broken, "%.60q", tc.raw)
 		require.Contains(t, broken.Reason, tc.reason)
-		_, err = c.Call(within(t), Request{Method: "m"})
-		require.ErrorAs(t, err, &broken, "later calls get the reason")
+		require.ErrorAs(t, errorOf(c.Call(within(t), Request{Method: "m"})), &broken, "later calls get the reason")
 	}
 }
 
 func TestAServerThatExitsFailsItsCalls(t *testing.T) {
 	for raw, want := range map[string]string{"": ErrPeerClosed.Error(), `{"jsonrpc"`: "in the middle of a message"} {
 		c, server := newRPC(t, FramingLine, Options{})
-		_, err := io.WriteString(server.out, raw)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(io.WriteString(server.out, raw)))
 		require.NoError(t, server.out.Close())
 		await(t, c.Done())
 		require.ErrorIs(t, c.Err(), ErrPeerClosed)
@@ -406,11 +403,9 @@ func TestFramingsRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, m, string(got))
 		}
-		_, err = reader.next()
-		require.ErrorIs(t, err, io.EOF)
+		require.ErrorIs(t, errorOf(reader.next()), io.EOF)
 	}
-	_, err := newFraming("telegram", nil, Options{})
-	require.ErrorContains(t, err, "packet4")
+	require.ErrorContains(t, errorOf(newFraming("telegram", nil, Options{})), "packet4")
 }
 
 func fuzzFraming(f *testing.F, kind string, seeds ...string) {

@@ -46,8 +46,7 @@ func send(t *testing.T, to io.Writer, f Frame) {
 	t.Helper()
 	msg, err := AppendFrame(nil, f)
 	require.NoError(t, err)
-	_, err = to.Write(msg)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(to.Write(msg)))
 }
 
 // closeWriting ends what the worker sends by the socket, and leaves it open for what it reads.
@@ -114,11 +113,9 @@ func TestTheFirstByteOfAHelloChoosesTheReplyChannel(t *testing.T) {
 	msg, err := AppendFrame(nil, workerHello)
 	require.NoError(t, err)
 	c, f := newForked(t)
-	_, err = f.socket.Write(msg[:3])
-	require.NoError(t, err)
+	require.NoError(t, errorOf(f.socket.Write(msg[:3])))
 	stays(t, c)
-	_, err = f.socket.Write(msg[3:])
-	require.NoError(t, err)
+	require.NoError(t, errorOf(f.socket.Write(msg[3:])))
 	require.NoError(t, AwaitReady(within(t), c))
 	serves(t, c, f, f.socket)
 }
@@ -127,8 +124,7 @@ func TestWritesToTheUnusedSocketFail(t *testing.T) {
 	c, f := newForked(t)
 	send(t, f.pipe, workerHello)
 	require.NoError(t, AwaitReady(within(t), c))
-	_, err := f.socket.Write([]byte("lost"))
-	require.ErrorIs(t, err, syscall.EPIPE)
+	require.ErrorIs(t, errorOf(f.socket.Write([]byte("lost"))), syscall.EPIPE)
 	serves(t, c, f, f.pipe)
 }
 
@@ -185,8 +181,7 @@ func TestTheEndOfTheReplyChannelEndsTheConn(t *testing.T) {
 			f.pipe.Close()
 		}},
 		{"the socket in the middle of its hello", func(_ *Conn, f forked) {
-			_, err := f.socket.Write([]byte{0, 0})
-			require.NoError(t, err)
+			require.NoError(t, errorOf(f.socket.Write([]byte{0, 0})))
 			f.socket.Close()
 		}},
 	} {
@@ -204,8 +199,7 @@ func TestCloseBeforeTheHelloStopsAllReaders(t *testing.T) {
 	stays(t, c)
 	require.NoError(t, c.Close()) // waits for both readers
 	require.ErrorIs(t, c.Err(), ErrClosed)
-	_, err := f.socket.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, errorOf(f.socket.Read(make([]byte, 1))), io.EOF)
 }
 
 func TestEverySDKPrefersThePipe(t *testing.T) {

@@ -203,29 +203,25 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		require.Equal(t, "0\n1\n2\n", string(resp.Payload))
 
 		var failure *RemoteError
-		_, err = c.Call(ctx, Request{Method: "fail"})
-		require.ErrorAs(t, err, &failure)
+		require.ErrorAs(t, errorOf(c.Call(ctx, Request{Method: "fail"})), &failure)
 		require.Equal(t, []any{"hardware", "Fatal", "broken", true},
 			[]any{failure.Code, failure.Type, failure.Message, failure.Fatal})
 		require.JSONEq(t, `{"unit":1}`, string(failure.Data))
 		require.Equal(t, s.name != "go", failure.Traceback != "", "errors of Go have none")
-		_, err = c.Call(ctx, Request{Method: "missing"})
-		require.ErrorAs(t, err, &failure)
+		require.ErrorAs(t, errorOf(c.Call(ctx, Request{Method: "missing"})), &failure)
 		require.Equal(t, CodeMethodNotFound, failure.Code)
 
 		resp, err = c.Call(ctx, Request{Method: "session", Headers: map[string]string{"tempool-session": "s1"}})
 		require.NoError(t, err)
 		require.Equal(t, `"value of s1"`, string(resp.Payload))
 		require.Equal(t, "1", resp.Headers["tempool-count-asked"])
-		_, err = c.Call(ctx, Request{Method: "session"})
-		require.ErrorAs(t, err, &failure)
+		require.ErrorAs(t, errorOf(c.Call(ctx, Request{Method: "session"})), &failure)
 		require.Equal(t, "session_not_found", failure.Code)
 		require.Equal(t, map[string]int64{"asked": 2}, CountsOf(c))
 
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
-		_, err = c.Call(short, Request{Method: "wait"})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, errorOf(c.Call(short, Request{Method: "wait"})), context.DeadlineExceeded)
 		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond,
 			"the handler saw the cancel")
 		require.NoError(t, c.Err())

@@ -39,8 +39,7 @@ func TestTheTraceOfARequestReplacesThatInItsHeaders(t *testing.T) {
 		want    map[string]string
 	}{
 		"no trace": {Request{Headers: given}, given},
-		"a trace": {Request{Headers: given, Trace: someTrace},
-			map[string]string{"traceparent": traceText, "x-mine": "yes"}},
+		"a trace":  {Request{Headers: given, Trace: someTrace}, map[string]string{"traceparent": traceText, "x-mine": "yes"}},
 		"a trace with a state": {Request{Headers: given, Trace: stated},
 			map[string]string{"traceparent": traceText, "tracestate": "a=1", "x-mine": "yes"}},
 		"a trace and no headers": {Request{Trace: stated}, map[string]string{"traceparent": traceText, "tracestate": "a=1"}},
