@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,17 +17,15 @@ func (e *env) taken(r pool.CheckoutRequest) api.Lease {
 	e.t.Helper()
 	out := e.do("POST", "/v1/pools/p/leases", r)
 	require.Equal(e.t, http.StatusCreated, out.status, "%s", out.body)
-	var lease api.Lease
-	require.NoError(e.t, json.Unmarshal(out.body, &lease))
+	lease := decode[api.Lease](e.t, out.body)
 	require.Equal(e.t, api.HashLeaseToken(lease.Token), lease.TokenHash)
 	return lease
 }
 
 func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
-	t.Parallel()
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "call", "lease", "read")
 	root := addToken(t, tokens, "root", []string{"*"}, "lease", "admin")
-	e := open(t, 2, withTokens(tokens))
+	e := parallel(t, 2, withTokens(tokens))
 	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	path := "/v1/leases/" + alice.ID
 	for name, c := range map[string]struct {
@@ -79,9 +76,8 @@ func slotOf(lease api.Lease) int {
 }
 
 func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
-	t.Parallel()
 	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "lease")
-	e := open(t, 0, withTokens(tokens))
+	e := parallel(t, 0, withTokens(tokens))
 	e.control.add("p/7", 3)
 	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
 	alice, err := e.control.Checkout(t.Context(), "p/7",

@@ -61,8 +61,7 @@ func startLoad(b *testing.B, l load) (send func(requests int)) {
 	send = func(requests int) {
 		fmt.Fprintln(orders, requests)
 		var done int
-		_, err := fmt.Fscanln(reports, &done)
-		require.NoError(b, err)
+		require.NoError(b, errorOf(fmt.Fscanln(reports, &done)))
 		require.Equal(b, requests, done)
 	}
 	send(l.Connections * 10)

@@ -45,9 +45,8 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 }
 
 func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
-	t.Parallel()
 	bindings := affinity.New(nil)
-	e := open(t, 2, withBindings(bindings))
+	e := parallel(t, 2, withBindings(bindings))
 	const path = "/v1/pools/p/bindings/"
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status)
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"other", `{"worker":"p/1"}`).status)

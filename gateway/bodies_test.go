@@ -63,9 +63,8 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 }
 
 func TestManyLargeBodiesShareTheMemory(t *testing.T) {
-	t.Parallel()
 	const size, budget, clients = 4 * mebibyte, 32 * mebibyte, 12
-	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := pattern(size)
 	failed := make([]error, clients)
 	var group sync.WaitGroup
@@ -126,9 +125,8 @@ func TestAnnouncedBodiesCostNothing(t *testing.T) {
 }
 
 func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
-	t.Parallel()
 	const size, budget, clients = 2 * mebibyte, 10 * mebibyte, 40
-	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := string(pattern(size))
 	served := 0
 	for range clients {
@@ -156,8 +154,7 @@ func TestSlowBodyBlocksNoWorker(t *testing.T) {
 		}
 		return err
 	})
-	_, err := feed.Write(pattern(2 * uncountedBytes))
-	require.NoError(t, err)
+	require.NoError(t, errorOf(feed.Write(pattern(2*uncountedBytes))))
 	require.NoError(t, e.echo([]byte("quick"), false))
 	require.NoError(t, feed.Close())
 	require.NoError(t, await(t, slow))
@@ -178,9 +175,8 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 }
 
 func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 1, withEvents(log), withSpec(func(sp *spec.Spec) {
+	e := parallel(t, 1, withEvents(log), withSpec(func(sp *spec.Spec) {
 		sp.Pool.MaxInflight = 4
 		sp.Pool.Env["THREADS"] = "4"
 	}))
@@ -198,8 +194,7 @@ func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
 	require.NoError(t, p.Conn().Err())
 
 	require.NoError(t, conn.SetDeadline(time.Now().Add(timeout)))
-	_, err := io.Copy(io.Discard, response.Body)
-	require.Error(t, err, "the answer breaks off")
+	require.Error(t, errorOf(io.Copy(io.Discard, response.Body)), "the answer breaks off")
 	var failed struct{ Data api.CallEvent }
 	require.Eventually(t, func() bool {
 		batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
@@ -231,8 +226,7 @@ func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
 	require.Less(t, heap()-before, uint64(connections*64<<10), "both ends of each are in this process")
 	require.NoError(t, e.echo([]byte("between"), false))
 	for _, conn := range conns[connections-3:] {
-		_, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
-		require.NoError(t, err)
+		require.NoError(t, errorOf(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, response.StatusCode)
@@ -244,8 +238,7 @@ func (e *env) idle() net.Conn {
 	e.t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
 	require.NoError(e.t, err)
-	_, err = conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
-	require.NoError(e.t, err)
+	require.NoError(e.t, errorOf(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
 	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
 	require.NoError(e.t, err)
 	said, err := io.ReadAll(response.Body)

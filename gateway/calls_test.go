@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -110,8 +109,7 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 	full.requireProblem(t, 429, api.CodeQueueFull)
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	require.False(t, full.problem.Started)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, 200, await(t, waits).status)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the queue is empty")
 }
@@ -134,8 +132,7 @@ func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 	var held []<-chan answer
 	for i := range 3 {
 		held = append(held, background(func() answer {
-			return e.do("POST", "/v1/pools/p/call/hold",
-				quoted(e.file(fmt.Sprint(i))))
+			return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i))))
 		}))
 	}
 	for i := range held {
@@ -206,8 +203,7 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 		require.Equal(t, api.CodeUnavailable, a.problem.Code, "calls are rejected only when fenced")
 	}
 	require.Eventually(t, func() bool {
-		return e.do("POST", "/v1/pools/p/call/echo",
-			"x").problem.Code == api.CodeUnavailable
+		return e.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == api.CodeUnavailable
 	}, timeout, poll)
 	request, err := e.http.Get("http://gateway/readyz")
 	require.NoError(t, err)
@@ -273,8 +269,7 @@ func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
 	defer response.Body.Close()
-	_, err = io.ReadAll(response.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, errorOf(io.ReadAll(response.Body)), io.ErrUnexpectedEOF)
 }
 
 func TestClientDisconnectCancelsItsCall(t *testing.T) {
@@ -372,13 +367,11 @@ func (s *fakeAffinity) Follow(_, session, _, worker string) {
 }
 
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
-	t.Parallel()
 	sticky := &fakeAffinity{last: map[string]string{}}
-	e := open(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
+	e := parallel(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
 	first := e.heldCall("/v1/pools/p", "a")
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, first).status)
+	e.finish("a", first)
 	mine := second.header.Get(api.HeaderWorker)
 	for range 20 {
 		require.Equal(t, mine, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession,
@@ -391,8 +384,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	other := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	require.Equal(t, 200, other.status)
 	require.NotEqual(t, mine, other.header.Get(api.HeaderWorker))
-	e.release(e.file("b"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("b", held)
 }
 
 func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
@@ -406,8 +398,7 @@ func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
 }
 
 func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, plain(t), withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000 }))
+	e := parallel(t, 1, plain(t), withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000 }))
 	a := e.do("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
 	require.Equal(t, 200, a.status, "%s", a.body)
 	require.Equal(t, "/some/path body auth=None", string(a.body))
@@ -415,8 +406,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "x", Body: []byte("y")})
 	require.NoError(t, err)
 	require.Equal(t, "/x y auth=None", string(response.Body))
-	_, err = e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "fail"})
-	require.ErrorIs(t, err, api.ErrWorkerError)
+	require.ErrorIs(t, errorOf(e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "fail"})), api.ErrWorkerError)
 	e.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).requireProblem(t, 413, api.CodePayloadTooLarge)
 	failed, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
 	require.NoError(t, err)
@@ -427,8 +417,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	})
 	granted := await(t, lease)
 	require.Equal(t, 201, granted.status)
-	var taken api.Lease
-	require.NoError(t, json.Unmarshal(granted.body, &taken))
+	taken := decode[api.Lease](t, granted.body)
 	require.Equal(t, "p.0.1.1", taken.ID)
 	path := "/v1/leases/" + taken.ID + "~" + taken.Token
 	require.Equal(t, "/x z auth=None", string(e.do("POST", path+"/call/x", "z").body))
@@ -457,6 +446,5 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	require.NoError(t, await(t, closed))
 	_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo"})
 	require.ErrorIs(t, err, api.ErrUnavailable)
-	_, err = os.Stat(e.file("gw.sock"))
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorIs(t, errorOf(os.Stat(e.file("gw.sock"))), os.ErrNotExist)
 }

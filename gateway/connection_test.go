@@ -74,8 +74,7 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	require.NoError(t, conn.SetDeadline(time.Now().Add(timeout)))
 	answers := bufio.NewReader(conn)
 	for range 3 {
-		_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		require.NoError(t, err)
+		require.NoError(t, errorOf(io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")))
 		answer, err := http.ReadResponse(answers, nil)
 		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)

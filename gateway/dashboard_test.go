@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"iter"
 	"net/http"
@@ -72,10 +71,9 @@ func formToken(page string) string {
 }
 
 func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	tokens, secret := tokensFile(t, dir, []string{"*"}, "read", "admin")
-	e := open(t, 0, withConfig(func(c *Config) {
+	e := parallel(t, 0, withConfig(func(c *Config) {
 		c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{}
 		c.Security = Security{TokensFile: tokens}
 	}))
@@ -138,8 +136,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	// The Unix socket's owner gets a link that makes a browser the operator's.
 	got := e.do("POST", "/ui/links", nil)
 	require.Equal(t, http.StatusOK, got.status)
-	var link tempool.DashboardLink
-	require.NoError(t, json.Unmarshal(got.body, &link))
+	link := decode[tempool.DashboardLink](t, got.body)
 	require.Contains(t, link.Rights, "admin")
 	require.True(t, strings.HasPrefix(link.URL, base+"/ui/signin?link="), link.URL)
 	status, _ = send(t, client, "GET", link.URL, nil)
@@ -161,8 +158,7 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 	link := func() string {
 		got := e.do("POST", "/ui/links", nil)
 		require.Equal(t, http.StatusOK, got.status)
-		var link tempool.DashboardLink
-		require.NoError(t, json.Unmarshal(got.body, &link))
+		link := decode[tempool.DashboardLink](t, got.body)
 		return must(url.Parse(link.URL)).Query().Get("link")
 	}
 	first := url.Values{"link": {link()}}

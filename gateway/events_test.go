@@ -79,8 +79,7 @@ func (e *env) stalledReader(t testing.TB) (net.Conn, *http.Response) {
 	conn, err := net.Dial("unix", e.file("gw.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	_, err = conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))
-	require.NoError(t, err)
+	require.NoError(t, errorOf(conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
 	// the stream has begun; to close its body would read it to its end
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
@@ -93,9 +92,8 @@ func emit(log *events.Log, eventType, source string) {
 }
 
 func TestEventsAreStreamedFromNowOn(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 0, withEvents(log))
+	e := parallel(t, 0, withEvents(log))
 	emit(log, api.EventProcessEnded, api.WorkerSource("p/0"))
 	stream := e.follow(t, "?pool=p&type=worker.*,process.started", "")
 	emit(log, api.EventProcessEnded, api.WorkerSource("p/0"))
@@ -109,9 +107,8 @@ func TestEventsAreStreamedFromNowOn(t *testing.T) {
 }
 
 func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 0, withEvents(log))
+	e := parallel(t, 0, withEvents(log))
 	log.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), time.Now().Add(-time.Hour), nil)
 	emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
 	all := e.follow(t, "?follow=false", "")
@@ -137,8 +134,7 @@ func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
 	e.follow(t, "?type=lease.*", place).require(api.EventLeaseGranted)
 
 	stranger := e.follow(t, "", "there-7")
-	var missed api.MissedEvent
-	require.NoError(t, json.Unmarshal(stranger.require(api.EventMissed).Data, &missed))
+	missed := decode[api.MissedEvent](t, stranger.require(api.EventMissed).Data)
 	require.Contains(t, missed.Reason, "there-7")
 	stranger.require(api.EventProcessEnded)
 }
@@ -152,10 +148,9 @@ func TestEventRequestsAreChecked(t *testing.T) {
 }
 
 func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
-	t.Parallel()
 	tokens, secret := tokensFile(t, t.TempDir(), []string{"q*"}, "read")
 	log := events.New("here")
-	e := open(t, 0, withTokens(tokens), withEvents(log))
+	e := parallel(t, 0, withTokens(tokens), withEvents(log))
 	for _, source := range []string{api.WorkerSource("p/0"), api.HostSource("here"), api.WorkerSource("q1/0")} {
 		emit(log, api.EventProcessStarted, source)
 	}
@@ -176,9 +171,8 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 
 // A reader that stalls delays nobody, and learns what it missed once it reads on.
 func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 1, withEvents(log))
+	e := parallel(t, 1, withEvents(log))
 	conn, answer := e.stalledReader(t)
 
 	made, stop := e.callers(4)
@@ -199,8 +193,7 @@ func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
 			seen++
 			continue
 		}
-		var data api.MissedEvent
-		require.NoError(t, json.Unmarshal(event.Data, &data))
+		data := decode[api.MissedEvent](t, event.Data)
 		missed += data.Count
 	}
 	require.Equal(t, emitted, seen+int(missed))
@@ -258,9 +251,8 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 }
 
 func TestAFailedCallIsAnEvent(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 1, withEvents(log))
+	e := parallel(t, 1, withEvents(log))
 	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.do("POST", "/v1/pools/p/call/fail", nil)
 	e.control.setDown(true)
@@ -268,8 +260,7 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 	stream := e.follow(t, "?follow=false", "")
 	failed := stream.require(api.EventCallFailed)
 	require.Equal(t, "/pools/p/workers/0", failed.Source)
-	var data api.CallEvent
-	require.NoError(t, json.Unmarshal(failed.Data, &data))
+	data := decode[api.CallEvent](t, failed.Data)
 	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true,
 		Reason: data.Reason}, data)
 	require.Contains(t, data.Reason, "it cannot be done")
@@ -278,14 +269,12 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 }
 
 func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
-	t.Parallel()
 	log := events.New("here")
-	e := open(t, 0, withEvents(log))
+	e := parallel(t, 0, withEvents(log))
 	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50")
 	event := e.follow(t, "?follow=false", "").require(api.EventCallFailed)
 	require.Equal(t, "/pools/p", event.Source)
-	var data api.CallEvent
-	require.NoError(t, json.Unmarshal(event.Data, &data))
+	data := decode[api.CallEvent](t, event.Data)
 	require.Equal(t, refused.problem.Code, data.Code)
 	require.False(t, data.Started)
 }

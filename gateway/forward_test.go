@@ -349,8 +349,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			a.joins(to.Endpoint)
 			lease := a.taken(pool.CheckoutRequest{Holder: "another"})
 			client := background(func() answer {
-				return a.do("POST", "/v1/pools/p/leases",
-					pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
+				return a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
 			})
 			require.Equal(t, "p/1", await(t, client).lease(t).Worker, "which Temporal grants, and the client may reach")
 			a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,

@@ -40,11 +40,9 @@ func TestUnknownRouteIsAProblem(t *testing.T) {
 func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
 	e := parallel(t, 2)
 	e.lease(1, "me")
-	var pools []map[string]any
-	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/pools", nil).body, &pools))
+	pools := decode[[]map[string]any](t, e.do("GET", "/v1/pools", nil).body)
 	require.Len(t, pools, 1)
-	var pool map[string]any
-	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/pools/p", nil).body, &pool))
+	pool := decode[map[string]any](t, e.do("GET", "/v1/pools/p", nil).body)
 	for _, p := range []map[string]any{pools[0], pool} {
 		for _, w := range p["workers"].([]any) {
 			delete(w.(map[string]any), "as_of") // when it was asked
@@ -54,8 +52,7 @@ func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
 		}
 	}
 	require.Equal(t, pools[0], pool)
-	var workers []map[string]any
-	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/workers", nil).body, &workers))
+	workers := decode[[]map[string]any](t, e.do("GET", "/v1/workers", nil).body)
 	require.Len(t, workers, 2)
 	require.Equal(t, "ready", workers[0]["state"])
 	require.Equal(t, "busy", workers[1]["state"])
@@ -109,8 +106,7 @@ func FuzzHTTP(f *testing.F) {
 			body, err := io.ReadAll(response.Body)
 			if response.StatusCode >= 400 && err == nil &&
 				strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
-				var p Problem
-				require.NoError(t, json.Unmarshal(body, &p))
+				p := decode[Problem](t, body)
 				require.Equal(t, response.StatusCode, p.Status)
 			}
 			if response.StatusCode == 500 {
@@ -155,8 +151,7 @@ func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
 	e := parallel(t, 2)
 	answer := e.do("GET", "/v1/pools/p/report", nil)
 	require.Equal(t, 200, answer.status)
-	var report policy.Report
-	require.NoError(t, json.Unmarshal(answer.body, &report))
+	report := decode[policy.Report](t, answer.body)
 	require.Equal(t, "p", report.Pool)
 	require.Len(t, report.Health, 2)
 	require.NotNil(t, report.Health[0].UptimeS)
@@ -208,8 +203,7 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 	workers := func(query string) (names []string) {
 		a := e.do("GET", "/v1/pools/p/samples"+query, nil)
 		require.Equal(t, http.StatusOK, a.status)
-		var all []api.RecentSamples
-		require.NoError(t, json.Unmarshal(a.body, &all))
+		all := decode[[]api.RecentSamples](t, a.body)
 		for _, one := range all {
 			require.True(t, one.Valid())
 			names = append(names, one.Worker)

@@ -45,8 +45,7 @@ func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 			usage, _ := e.gateway.Usage(worker, incarnation-1)
 			counted += usage.Requests
 			old, _ := e.processes.Get(worker, incarnation-1)
-			_, err := old.Stop(t.Context(), time.Second)
-			require.NoError(t, err)
+			require.NoError(t, errorOf(old.Stop(t.Context(), time.Second)))
 		}
 	}
 	enough()

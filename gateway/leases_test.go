@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -22,8 +21,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 	e := parallel(t, 1)
 	out := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
-	var lease api.Lease
-	require.NoError(t, json.Unmarshal(out.body, &lease))
+	lease := decode[api.Lease](t, out.body)
 	require.Equal(t, "me", lease.Holder)
 	require.Equal(t, "/v1/leases/"+lease.ID, out.header.Get("Location"))
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
@@ -37,8 +35,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 
 	renewed := e.do("PUT", path, map[string]int{"ttl_ms": 90_000})
 	require.Equal(t, http.StatusOK, renewed.status)
-	var longer api.Lease
-	require.NoError(t, json.Unmarshal(renewed.body, &longer))
+	longer := decode[api.Lease](t, renewed.body)
 	require.True(t, longer.ExpiresAt.After(lease.ExpiresAt))
 
 	require.Zero(t, e.control.count("state"), "a lease checked out here needs no query")
@@ -72,8 +69,7 @@ func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
 	e := parallel(t, 1)
 	old := e.lease(0, "one")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x").status)
-	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: old.ID})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: old.ID})))
 	newer := e.lease(0, "two")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+newer.ID+"/call/echo", "x").status)
 
@@ -103,8 +99,7 @@ func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 	require.NoFileExists(t, e.file("b.began"), "the worker still runs the first holder's call")
 	e.release(e.file("a"))
 	e.awaitHeld(e.file("b.began"))
-	e.release(e.file("b"))
-	require.Equal(t, 200, await(t, next).status)
+	e.finish("b", next)
 }
 
 func TestInvalidLeases(t *testing.T) {
@@ -177,8 +172,7 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").requireProblem(t, 503, api.CodeDraining)
 
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, api.DrainResult{Drained: true}, await(t, drained), "the gateway does not return a client's lease")
 	usage, inFlight := e.gateway.Usage("p/0", 1)
 	require.Equal(t, int64(1), usage.Requests)
@@ -193,8 +187,7 @@ func TestCheckinWaitsForCallsInFlight(t *testing.T) {
 		return e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x", api.HeaderTimeout, "20").status == 409
 	}, timeout, poll)
 	require.Zero(t, e.control.count("checkin"))
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, 200, await(t, back).status)
 	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, int64(1), worker.usage.Requests) })
 }
@@ -232,12 +225,10 @@ func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
 	pool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "y") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	require.NoFileExists(t, e.file("b.began"), "a call of the pool is in flight")
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status, "it was not cut")
+	e.finish("a", held, "it was not cut")
 	e.awaitHeld(e.file("b.began"))
 	require.Equal(t, 1, e.waiting())
-	e.release(e.file("b"))
-	require.Equal(t, 200, await(t, first).status)
+	e.finish("b", first)
 	require.Equal(t, 1, e.waiting(), "the lease counts between its calls, too")
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
 	require.Equal(t, 200, await(t, pool).status)
@@ -268,8 +259,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 				recorded = lease
 			}
 			if !c.leased {
-				_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
-				require.NoError(t, err)
+				require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})))
 			}
 			e.control.setDown(c.down)
 			e.gateway.Resume(p, api.Usage{}, nil, recorded)
@@ -316,12 +306,10 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	})
 	asked := e.control.count("checkout")
 	require.Eventually(t, func() bool { return e.control.count("checkout") > asked+1 }, timeout, poll)
-	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})))
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)
 
-	e.do("POST", "/v1/pools/nope/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 404,
-		api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/nope/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 404, api.CodePoolNotFound)
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{}).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/pools/p/leases", `{"holder":`).requireProblem(t, 400, api.CodeInvalid)
@@ -336,8 +324,7 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 	require.Empty(t, response.body)
 	e.awaitHeld(e.file("a.began"))
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
-	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator,
-		pool.Request{Method: "echo", Body: []byte("x")}))
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator, pool.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 
@@ -374,8 +361,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 			e.control.skew = skew
 			e.control.mu.Unlock()
 			leased := func(ttl time.Duration) (call func() answer) {
-				lease := e.do("POST", "/v1/pools/p/leases",
-					pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
+				lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
 				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
 			}
 			require.Equal(t, 200, leased(time.Minute)().status)
@@ -397,9 +383,8 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"same clock": 0, "an hour behind": time.Hour,
 		"an hour ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			const left = 20 * time.Second // when the gateway learns of the lease
-			e := open(t, 1)
+			e := parallel(t, 1)
 			e.control.mu.Lock()
 			e.control.skew = skew
 			e.control.mu.Unlock()

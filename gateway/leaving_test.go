@@ -41,9 +41,8 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 
 // A client may open a connection over TLS and say nothing, or shake hands and send nothing.
 func TestAGatewayClosesWhateverItsTLSConnectionsDo(t *testing.T) {
-	t.Parallel()
 	cert, key := keys(t, t.TempDir())
-	e := open(t, 0, withConfig(func(c *Config) {
+	e := parallel(t, 0, withConfig(func(c *Config) {
 		c.Listen, c.Security = "127.0.0.1:0", Security{CertFile: cert, KeyFile: key}
 		c.Limits.HeaderTime, c.Limits.ReadTime = time.Hour, time.Hour // and so long may a handshake take
 	}))

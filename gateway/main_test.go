@@ -273,6 +273,13 @@ func (e *env) heldCall(path, name string) <-chan answer {
 	return held
 }
 
+// finish ends a held call, which must succeed.
+func (e *env) finish(name string, held <-chan answer, message ...any) {
+	e.t.Helper()
+	e.release(e.file(name))
+	require.Equal(e.t, 200, await(e.t, held).status, message...)
+}
+
 // background calls run in a goroutine and delivers its result.
 func background[T any](run func() T) <-chan T {
 	done := make(chan T, 1)
@@ -289,6 +296,16 @@ func await[T any](t testing.TB, from <-chan T) T {
 		require.FailNow(t, "timed out")
 		panic("unreachable")
 	}
+}
+
+// errorOf is the error of a call whose result does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
+// decode returns the value that JSON text says.
+func decode[T any](t testing.TB, text []byte) (value T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(text, &value), "%s", text)
+	return value
 }
 
 func quoted(text string) string { return strconv.Quote(text) }

@@ -132,14 +132,13 @@ func TestWhatTheEndpointOfMCPRefusesToClientsWithoutSessions(t *testing.T) {
 		"another version": {"POST", call, with("Mcp-Protocol-Version", "2027-01-01"), 400, "-32020"},
 		"an unknown version": {"POST", strings.Replace(call, "2026-07-28", "2027-01-01", 1),
 			with("Mcp-Protocol-Version", "2027-01-01"), 400, `"supported":["2026-07-28"]`},
-		"another method":   {"POST", call, with("Mcp-Method", "tools/list"), 400, "-32020"},
-		"another name":     {"POST", call, with("Mcp-Name", "hold"), 400, "-32020"},
-		"no name":          {"POST", call, headers[:4], 400, "-32020"},
-		"a name in base64": {"POST", call, with("Mcp-Name", "=?base64?cGlk?="), 200, "result"},
-		"no base64":        {"POST", call, with("Mcp-Name", "=?base64?%?="), 400, "-32020"},
-		"an old method":    {"POST", modernBody("ping", ""), modernHeaders("ping", ""), 404, "-32601"},
-		"an unknown method": {"POST", modernBody("x/y", ""), modernHeaders("x/y", ""), 404,
-			`"id":1,"error":{"code":-32601`},
+		"another method":           {"POST", call, with("Mcp-Method", "tools/list"), 400, "-32020"},
+		"another name":             {"POST", call, with("Mcp-Name", "hold"), 400, "-32020"},
+		"no name":                  {"POST", call, headers[:4], 400, "-32020"},
+		"a name in base64":         {"POST", call, with("Mcp-Name", "=?base64?cGlk?="), 200, "result"},
+		"no base64":                {"POST", call, with("Mcp-Name", "=?base64?%?="), 400, "-32020"},
+		"an old method":            {"POST", modernBody("ping", ""), modernHeaders("ping", ""), 404, "-32601"},
+		"an unknown method":        {"POST", modernBody("x/y", ""), modernHeaders("x/y", ""), 404, `"id":1,"error":{"code":-32601`},
 		"an argument":              {"POST", note, noted("7"), 200, "result"},
 		"an argument in base64":    {"POST", note, noted("=?base64?Ny4w?="), 200, "result"},
 		"an argument in no base64": {"POST", note, noted("=?base64?Ny4w"), 400, "-32020"},
@@ -249,8 +248,7 @@ func TestAClientOfMCPListens(t *testing.T) {
 			a, err := p.Conn().Call(t.Context(), modernCall("pid"))
 			return err == nil && strings.Contains(string(a.Payload), `"listen": 1`)
 		}, timeout, poll)
-		_, err := p.Conn().Call(t.Context(), modernCall("change"))
-		require.NoError(t, err)
+		require.NoError(t, errorOf(p.Conn().Call(t.Context(), modernCall("change"))))
 	}
 	hears(2, changed) // of two processes at once
 	require.NoError(t, e.gateway.Leave(t.Context()))

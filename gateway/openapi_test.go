@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"reflect"
@@ -44,8 +43,7 @@ type schema struct {
 }
 
 func readDocument(t *testing.T) document {
-	var doc document
-	require.NoError(t, json.Unmarshal(openAPI, &doc))
+	doc := decode[document](t, openAPI)
 	return doc
 }
 

@@ -39,10 +39,9 @@ tempool.run()
 // The programs themselves write down what they run, while callers of the pool, clients with leases by both roads and
 // operators do as they like.
 func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
-	t.Parallel()
 	record := t.TempDir() + "/record"
 	const workers = 2
-	e := open(t, workers, inflight(4), withSpec(func(sp *spec.Spec) {
+	e := parallel(t, workers, inflight(4), withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command = []string{"python3", "-c", recording}
 		sp.Pool.Env["RECORD"] = record
 		sp.Lease.TTL = spec.Duration(time.Hour)
@@ -105,8 +104,7 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 					continue
 				}
 				use(lease)
-				_, _ = e.control.CheckinNow(t.Context(),
-					api.CheckinRequest{LeaseID: lease.ID, TokenHash: lease.TokenHash})
+				_, _ = e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID, TokenHash: lease.TokenHash})
 			}
 		})
 	}

@@ -28,8 +28,7 @@ func plain(t *testing.T) option {
 }
 
 func TestProtocolNonePassesEveryMethod(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, plain(t), inflight(4))
+	e := parallel(t, 1, plain(t), inflight(4))
 	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "HEAD"} {
 		a := e.do(method, "/v1/pools/p/call/echo/"+method+"?q=1", nil)
 		require.Equal(t, 200, a.status, "%s: %s", method, a.body)
@@ -42,8 +41,7 @@ func TestProtocolNonePassesEveryMethod(t *testing.T) {
 }
 
 func TestDotSegmentsReachNoWorker(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, plain(t), inflight(4))
+	e := parallel(t, 1, plain(t), inflight(4))
 	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret",
 		"%2e", "a/.."} {
 		for _, method := range []string{"GET", "POST"} {
@@ -70,20 +68,17 @@ func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 }
 
 func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, plain(t), inflight(4))
+	e := parallel(t, 1, plain(t), inflight(4))
 	alice := e.taken(pool.CheckoutRequest{Holder: "alice"})
 	conn, in := e.upgrade("/v1/leases/" + alice.ID + "~" + alice.Token)
 	for _, text := range []string{"one\n", "two\n"} {
-		_, err := io.WriteString(conn, text)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(io.WriteString(conn, text)))
 		line, err := in.ReadString('\n')
 		require.NoError(t, err)
 		require.Equal(t, strings.ToUpper(text), line)
 	}
 	// behind the gateway's back
-	_, err := e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: alice.ID})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: alice.ID})))
 	bob := e.lease(0, "bob")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+bob.ID+"/call/x", "y").status)
 	closed := background(func() error { _, err := in.ReadString('\n'); return err })
@@ -100,8 +95,7 @@ func requireConfined(t *testing.T, a answer) {
 }
 
 func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, plain(t), inflight(4))
+	e := parallel(t, 1, plain(t), inflight(4))
 	lease := e.lease(0, "me")
 	for _, path := range []string{"/v1/pools/p/call/page", "/v1/pools/p/workers/0/call/page", "/v1/leases/" + lease.ID +
 		"/call/page"} {

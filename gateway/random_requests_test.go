@@ -256,11 +256,10 @@ func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
 // Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in,
 // and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
-	t.Parallel()
 	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")
 	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")
 	fleet := &actedFleet{}
-	e := open(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
+	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
 	base := e.gateway.Endpoint()
 	cookies, formTokens := map[string]string{"": "", "x": "tempool_ui=x"}, map[string]string{"": "", "x": "x"}
 	secrets := map[string]string{"reader": reader, "operator": operator}

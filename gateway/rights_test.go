@@ -102,9 +102,8 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 }
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
-	t.Parallel()
 	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
-	e := open(t, 0, withTokens(tokens))
+	e := parallel(t, 0, withTokens(tokens))
 	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
 	require.Equal(t, 200, status(first))
 	second := addToken(t, tokens, "second", []string{"*"}, "read")
@@ -145,8 +144,7 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	}
 	low := call(secret, "9", "low")
 	normal := call(high, "3", "normal")
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	e.awaitHeld(e.file("normal.began"))
 	require.NoFileExists(t, e.file("low.began"), "priority 9 of a token bounded to 2 is behind 3")
 	e.release(e.file("normal"))
@@ -157,11 +155,10 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 
 // A traceback names files of the host, so only clients who may read the worker's log get it.
 func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	tokens, caller := tokensFile(t, dir, []string{"*"}, "call")
 	reader := addToken(t, tokens, "reader", []string{"*"}, "call", "read")
-	e := open(t, 1, withTokens(tokens))
+	e := parallel(t, 1, withTokens(tokens))
 	for secret, shown := range map[string]bool{caller: false, reader: true} {
 		status, problem := e.tcp("POST", "/v1/pools/p/call/bug", secret, "null")
 		require.Equal(t, 500, status)
@@ -211,11 +208,10 @@ print(s.makefile("rb").readline().decode())
 `
 
 func TestConnectionsOfOneClientAreBounded(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	tokens, one := tokensFile(t, dir, []string{"*"}, "read")
 	other := addToken(t, tokens, "other", []string{"*"}, "read")
-	e := open(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Limits.ClientConnections = 2 }))
+	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Limits.ClientConnections = 2 }))
 	open := func(secret string) (*http.Client, int) {
 		client := clientWith(t, nil)
 		return client, overTCP(t, client, e.gateway.Endpoint(), "/v1/pools", "Authorization", "Bearer "+secret)
@@ -233,8 +229,7 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 }
 
 func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
-	t.Parallel()
-	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
+	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
 		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
 		status, _ := e.tcp("GET", path, "", "")

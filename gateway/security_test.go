@@ -122,8 +122,7 @@ func overTCP(t *testing.T, client *http.Client, endpoint, path string, headers .
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(io.Copy(io.Discard, response.Body)))
 	return response.StatusCode
 }
 
@@ -232,8 +231,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		return conn
 	}
 	ask := func(conn net.Conn) { // sends a request without waiting for its answer
-		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		require.NoError(t, err)
+		require.NoError(t, errorOf(io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")))
 	}
 	answered := func(conn net.Conn) <-chan string {
 		return background(func() string { line, _ := bufio.NewReader(conn).ReadString('\n'); return line })
@@ -264,18 +262,15 @@ func TestSlowRequestIsDisconnected(t *testing.T) {
 			conn, err := net.Dial("unix", e.file("gw.sock"))
 			require.NoError(t, err)
 			defer conn.Close()
-			_, err = io.WriteString(conn, text)
-			require.NoError(t, err)
+			require.NoError(t, errorOf(io.WriteString(conn, text)))
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
-			_, err = io.Copy(io.Discard, conn)
-			require.NoError(t, err, "the gateway disconnects")
+			require.NoError(t, errorOf(io.Copy(io.Discard, conn)), "the gateway disconnects")
 		})
 	}
 	held := e.heldCall("/v1/pools/p", "a")
 	began := time.Now()
 	require.Eventually(t, func() bool { return time.Since(began) > 1200*time.Millisecond }, timeout, poll)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status, "a long call is not a slow request")
+	e.finish("a", held, "a long call is not a slow request")
 }
 
 func TestASocketWhosePathIsTooLongSaysSo(t *testing.T) {

@@ -40,9 +40,8 @@ func imported(t *testing.T, a answer) (done api.SessionImport) {
 }
 
 func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
-	t.Parallel()
 	const n = 50
-	e := open(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0, withSessions(sessions.Config{}))
 	e.putSessions(n)
 	backup := e.do("GET", exportPath, nil)
 	require.Equal(t, http.StatusOK, backup.status, "%s", backup.body)
@@ -122,9 +121,8 @@ func (s *failingStore) Peek(ctx context.Context, ids []string) ([]*sessions.Sess
 }
 
 func TestAnExportThatFailsHalfwayIsNoBackup(t *testing.T) {
-	t.Parallel()
 	store := &failingStore{embedded.InMemory(sessions.Config{}), 2}
-	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Sessions = "127.0.0.1:0", fakeSessions{store} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Sessions = "127.0.0.1:0", fakeSessions{store} }))
 	e.putSessions(50)
 	client, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{e.gateway.Endpoint()}})
 	require.NoError(t, err)
@@ -179,9 +177,8 @@ func (c *fakeCopies) StepSessionCopy(_ context.Context, step api.SessionCopyStep
 func withCopies(c *fakeCopies) option { return withConfig(func(config *Config) { config.Copies = c }) }
 
 func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
-	t.Parallel()
 	c := &fakeCopies{}
-	e := open(t, 0, withCopies(c), withConfig(func(config *Config) { config.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 0, withCopies(c), withConfig(func(config *Config) { config.Listen = "127.0.0.1:0" }))
 	for _, request := range []struct{ method, path, body string }{
 		{"GET", "/v1/admin/sessions/copy", ""},
 		{"POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere"}`},

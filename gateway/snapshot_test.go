@@ -25,11 +25,9 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []pool.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}},
-		busy.Pools[0].Workers)
+	require.Equal(t, []pool.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}}, busy.Pools[0].Workers)
 
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, 200, await(t, waits).status)
 	e.do("POST", "/v1/pools/p/call/fail", "").requireProblem(t, 500, api.CodeWorkerError)
 

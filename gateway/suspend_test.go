@@ -86,8 +86,7 @@ func TestASuspensionLetsCallsOfThePoolEndAndCutsThemWhenTheTimeIsOver(t *testing
 	e.awaitSuspension()
 	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b"))) })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, api.SuspendResult{}, await(t, ended))
 	require.Equal(t, 1, e.waiting(), "a call of the pool waits for the end of the suspension")
 	e.gateway.EndSuspension(t.Context(), resumption)
@@ -106,8 +105,7 @@ func TestADrainWithdrawsASuspensionThatIsPending(t *testing.T) {
 	require.True(t, await(t, ended).Withdrawn, "nothing more happens to the process, whose call is in flight")
 	require.True(t, e.gateway.Suspend(t.Context(), suspendRequest(2, lease.ID, time.Hour)).Withdrawn,
 		"also an order that comes late")
-	e.release(e.file("d"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("d", held)
 	require.True(t, await(t, drained).Drained)
 }
 
@@ -284,12 +282,11 @@ func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
 
 func TestResetErrors(t *testing.T) {
 	e := parallel(t, 1)
-	_, err := e.gateway.Reset(t.Context(), "p/7", 1, "p.7.1.1")
-	require.ErrorIs(t, err, api.ErrWorkerNotFound)
+	require.ErrorIs(t, errorOf(e.gateway.Reset(t.Context(), "p/7", 1, "p.7.1.1")), api.ErrWorkerNotFound)
 
 	lease := e.lease(0, "me")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/spoil", nil).status)
-	_, err = e.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
+	_, err := e.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
 	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "beyond repair")
 
@@ -299,8 +296,7 @@ func TestResetErrors(t *testing.T) {
 	e.awaitHeld(e.file("b.began"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = e.gateway.Reset(ctx, "p/0", 1, lease.ID)
-	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
+	require.ErrorIs(t, errorOf(e.gateway.Reset(ctx, "p/0", 1, lease.ID)), api.ErrDeadlineExceeded)
 	e.release(e.file("b"))
 	await(t, held)
 }

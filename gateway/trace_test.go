@@ -111,8 +111,7 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 	}, attributes(call))
 	require.Equal(t, codes.Unset, call.Status().Code)
 
-	var seen map[string]string
-	require.NoError(t, json.Unmarshal(a.body, &seen))
+	seen := decode[map[string]string](t, a.body)
 	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", seen["traceparent"],
 		"the worker's spans are below the call's")
 	require.Equal(t, "vendor=1", seen["tracestate"])
@@ -123,8 +122,7 @@ func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 	held := e.heldCall("/v1/pools/p", "a")
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil, "Traceparent", clientParent) })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	require.Equal(t, 200, await(t, queued).status)
 	call := s.one("p/pid")
 	for _, wait := range s.named("wait for a worker") {
@@ -172,20 +170,17 @@ func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
 	e, s := openTraced(t, 1)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
-	_, err = io.ReadAll(response.Body)
-	require.Error(t, err)
+	require.Error(t, errorOf(io.ReadAll(response.Body)))
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, "worker_crashed", attributes(s.one("p/stream_then_crash"))["error.type"])
 	require.Equal(t, "the response was cut off", s.one(poolCall).Status().Description)
 }
 
 func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
-	t.Parallel()
 	s, tracing := traceInto(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
-	e := open(t, 1, tracing)
+	e := parallel(t, 1, tracing)
 	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
-	var seen map[string]string
-	require.NoError(t, json.Unmarshal(a.body, &seen))
+	seen := decode[map[string]string](t, a.body)
 	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"],
 		"the worker sees that the trace is not sampled")
 	for _, span := range s.Ended() {
@@ -241,8 +236,7 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 			answer, err := e.gateway.CallPool(t.Context(), "p",
 				pool.Request{Method: "headers", Headers: map[string]string{"traceparent": "not one", "tracestate": "a=1"}})
 			require.NoError(t, err)
-			var inProcess map[string]string
-			require.NoError(t, json.Unmarshal(answer.Body, &inProcess))
+			inProcess := decode[map[string]string](t, answer.Body)
 			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", inProcess["traceparent"])
 			require.NotContains(t, inProcess, "tracestate")
 		})
@@ -266,8 +260,7 @@ func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
 
 func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
 	e, s := openTraced(t, 1)
-	_, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})))
 	found := s.named("p/pid")
 	require.Len(t, found, 2)
 	require.Equal(t, found[1].SpanContext().SpanID(), found[0].Parent().SpanID())
@@ -317,8 +310,7 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 	granted := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent",
 		clientParent)
 	require.Equal(t, 201, granted.status, "%s", granted.body)
-	var lease api.Lease
-	require.NoError(t, json.Unmarshal(granted.body, &lease))
+	lease := decode[api.Lease](t, granted.body)
 	request := s.one("POST /v1/pools/{pool}/leases")
 	require.Equal(t, clientSpan, request.Parent().SpanID().String())
 	require.Subset(t, attributes(s.named("checkout")[0]),
@@ -364,8 +356,7 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 				headers = append(headers, "Traceparent", c.parent)
 			}
 			a := e.do("POST", "/v1/pools/p/call/headers", nil, append(headers, "Tracestate", c.state)...)
-			var seen map[string]string
-			require.NoError(t, json.Unmarshal(a.body, &seen), "%s", a.body)
+			seen := decode[map[string]string](t, a.body)
 			require.Equal(t, fmt.Sprint(c.wantParent, "|", c.wantState),
 				fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
 		})
@@ -373,17 +364,15 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 }
 
 func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
-	t.Parallel()
 	_, tracing := traceInto(t)
 	log := events.New("here")
-	e := open(t, 1, tracing, withEvents(log))
+	e := parallel(t, 1, tracing, withEvents(log))
 	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", clientParent)
 	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
 	var traces []string
 	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
 	for _, entry := range batch {
-		var event struct{ Data api.CallEvent }
-		require.NoError(t, json.Unmarshal(entry.JSON, &event))
+		event := decode[struct{ Data api.CallEvent }](t, entry.JSON)
 		traces = append(traces, event.Data.TraceID)
 	}
 	require.Equal(t, []string{clientTrace, ""}, traces, "one that is not sampled has none")
@@ -399,10 +388,9 @@ func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
 }
 
 func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
-	t.Parallel()
 	_, tracing := traceInto(t)
 	log := events.New("here")
-	e := open(t, 0, tracing, withEvents(log))
+	e := parallel(t, 0, tracing, withEvents(log))
 	e.do("POST", "/v1/pools/p/call/echo", nil, "Traceparent", clientParent, "Tempool-Timeout", "50")
 	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
 	require.Len(t, batch, 1)
@@ -411,9 +399,8 @@ func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
 
 // A line of the log about a call or a lease names its trace, if it has one.
 func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
-	t.Parallel()
 	var logged bytes.Buffer
-	e := open(t, 0, withConfig(func(c *Config) {
+	e := parallel(t, 0, withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}))
 	for parent, want := range map[string]any{clientParent: clientTrace, strings.TrimSuffix(clientParent, "1") + "0": nil,
@@ -421,8 +408,7 @@ func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
 		logged.Reset()
 		client := trace.ContextWithRemoteSpanContext(t.Context(), tracecontext.Parse(parent, ""))
 		e.gateway.CheckinAbandoned(client, "no-lease")
-		var line map[string]any
-		require.NoError(t, json.Unmarshal(logged.Bytes(), &line))
+		line := decode[map[string]any](t, logged.Bytes())
 		require.Contains(t, line["msg"], "could not return the lease")
 		require.Equal(t, want, line["trace_id"], parent)
 	}

@@ -94,8 +94,7 @@ func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T)
 	held := e.lease(0, "one")
 	e.lease(1, "two")
 	client := e.waits("me", 30_000)
-	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})))
 	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
 }
 

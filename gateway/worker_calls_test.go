@@ -33,8 +33,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	waiting := make([]<-chan answer, 5)
 	for i := range waiting {
 		waiting[i] = background(func() answer {
-			return e.do("POST", to(0, "turn"), nil, api.HeaderPriority,
-				strconv.Itoa(i))
+			return e.do("POST", to(0, "turn"), nil, api.HeaderPriority, strconv.Itoa(i))
 		})
 		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
 	}
@@ -43,8 +42,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 		require.Equal(t, 200, e.do("POST", to(1, "echo"), "x").status)
 	}
 	require.Equal(t, 5, e.waiting())
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	for i := range waiting { // the highest priority first
 		got := await(t, waiting[i])
 		require.Equal(t, "p/0", got.header.Get(api.HeaderWorker))
@@ -64,8 +62,7 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 		waiting = append(waiting, background(func() answer { return e.do("POST", path, nil) }))
 		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
 	}
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, held).status)
+	e.finish("a", held)
 	for i, answered := range waiting {
 		require.Equal(t, strconv.Itoa(i+1), string(await(t, answered).body), "in the order of arrival")
 	}
@@ -73,8 +70,7 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 
 func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
 	e := parallel(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
-	leases := []api.Lease{e.taken(pool.CheckoutRequest{Holder: "one"}),
-		e.taken(pool.CheckoutRequest{Holder: "two"})}
+	leases := []api.Lease{e.taken(pool.CheckoutRequest{Holder: "one"}), e.taken(pool.CheckoutRequest{Holder: "two"})}
 	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.do("POST", to(0, "echo"), "x").requireProblem(t, 429, api.CodeQueueFull)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -42,18 +41,15 @@ func TestHookErrors(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "not this one")
 	for _, nowhere := range []string{"p/7", "q/0"} {
-		_, err = e.gateway.CallHook(t.Context(), nowhere, release, "mine")
-		require.ErrorIs(t, err, api.ErrWorkerNotFound)
+		require.ErrorIs(t, errorOf(e.gateway.CallHook(t.Context(), nowhere, release, "mine")), api.ErrWorkerNotFound)
 	}
 	lease := e.lease(1, "somebody")
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = e.gateway.CallHook(ctx, "p/1", release, "mine")
-	require.ErrorIs(t, err, api.ErrBusy)
+	require.ErrorIs(t, errorOf(e.gateway.CallHook(ctx, "p/1", release, "mine")), api.ErrBusy)
 	require.True(t, e.gateway.Drain(t.Context(), "p/1", 1).Drained)
-	_, err = e.gateway.CallHook(t.Context(), "p/1", release, "mine")
-	require.ErrorIs(t, err, api.ErrDraining)
+	require.ErrorIs(t, errorOf(e.gateway.CallHook(t.Context(), "p/1", release, "mine")), api.ErrDraining)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status, "others are still served")
 }
 
@@ -104,8 +100,7 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	e.awaitHeld(e.file("a.began"))
 	second := e.holdSession("b")
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	e.release(e.file("a"))
-	require.Equal(t, 200, await(t, first).status)
+	e.finish("a", first)
 	e.awaitHeld(e.file("b.began"))
 	require.True(t, e.drainAfter("b").Drained)
 	require.Equal(t, 200, await(t, second).status)
@@ -125,8 +120,7 @@ func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
 	require.Equal(t, []string{"a", "z"}, released())
 	require.EqualValues(t, 1, e.gateway.Snapshot().Pools[0].NotReleased)
 	happened := e.follow(t, "?follow=false&type=session.not_released", "").require(api.EventSessionNotReleased)
-	var lost api.SessionEvent
-	require.NoError(t, json.Unmarshal(happened.Data, &lost))
+	lost := decode[api.SessionEvent](t, happened.Data)
 	require.Equal(t, "hang p/0 1", fmt.Sprint(lost.Session, " ", lost.Worker, " ", lost.Incarnation))
 	require.NotEmpty(t, lost.Reason)
 }
