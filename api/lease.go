@@ -110,7 +110,8 @@ func (l Lease) CheckTokenHash(hash string) *Error {
 	if hash == "" || hash == l.TokenHash {
 		return nil
 	}
-	return errLeaseToken(l.ID)
+	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout returned, as %s or as "+
+		"LEASE~TOKEN", l.ID, HeaderLeaseToken)
 }
 
 // Outcome is the holder's report on the worker at checkin.

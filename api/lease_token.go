@@ -47,11 +47,6 @@ func validTokenHash(text string) bool {
 	return err == nil && (len(sum) == 0 || len(sum) == sha256.Size)
 }
 
-func errLeaseToken(id string) *Error {
-	return Errorf(CodeForbidden, "lease %s has another token; send the one that its checkout returned, as %s or as "+
-		"LEASE~TOKEN", id, HeaderLeaseToken)
-}
-
 // SplitLeaseID splits ID~TOKEN; token is "" for an ID alone.
 func SplitLeaseID(text string) (id, token string) {
 	id, token, _ = strings.Cut(text, "~")

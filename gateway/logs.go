@@ -12,7 +12,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
-	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
@@ -26,14 +25,6 @@ const (
 	// MaxLogTail is the most lines per worker that a client may ask for with tail.
 	MaxLogTail = 100_000
 )
-
-// logRoutes serve the logs of this host's workers.
-func (g *Gateway) logRoutes() []route {
-	return []route{
-		{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, g.atItsHost(g.getWorkerLog)},
-		{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, orProblem(g.getPoolLogs)},
-	}
-}
 
 // logQuery is what a client asks of logs.
 type logQuery struct {

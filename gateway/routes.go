@@ -77,7 +77,9 @@ func (g *Gateway) routes() []route {
 		routes = append(routes, copyRoutes(g.config.Copies)...)
 	}
 	if g.config.Logs != nil {
-		routes = append(routes, g.logRoutes()...)
+		routes = append(routes,
+			route{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, g.atItsHost(g.getWorkerLog)},
+			route{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, orProblem(g.getPoolLogs)})
 	}
 	if g.config.Samples != nil {
 		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath,

@@ -117,7 +117,7 @@ var rules = []rule{
 	})},
 	integerRange("health.port", 0, 65535),
 	{"health.command", `the program and its arguments, such as ["test", "-e", "ok"]`, commandProblem},
-	memoryBands("health.memory_bands"),
+	{"health.memory_bands", bandsAllowed + `; or "auto"`, func(v any) (string, string) { return bandsProblem(v.(Bands)) }},
 	bands("health.cpu_bands"),
 	bands("health.calls_bands"),
 

@@ -107,14 +107,10 @@ func paramsMismatch(v any) (at, problem string) {
 		return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
 	}
 	if _, err := json.Marshal(v); err != nil {
-		return "", unsupportedValue(err) + " cannot be represented in JSON"
+		value := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
+		return "", value + " cannot be represented in JSON"
 	}
 	return "", ""
-}
-
-// unsupportedValue returns the value that an error of json.Marshal names.
-func unsupportedValue(err error) string {
-	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
 }
 
 // maxParamsDepth is more than any protocol needs, and less than JSON parsers reject.

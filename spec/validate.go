@@ -104,11 +104,6 @@ func bands(key string) rule {
 	return rule{key, bandsAllowed, func(v any) (string, string) { return bandsProblem(v.([]float64)) }}
 }
 
-// memoryBands allows what bands does, and "auto".
-func memoryBands(key string) rule {
-	return rule{key, bandsAllowed + `; or "auto"`, func(v any) (string, string) { return bandsProblem(v.(Bands)) }}
-}
-
 const bandsAllowed = "four rising numbers above 0, such as [20, 50, 80, 95]; or [] for no grade"
 
 func bandsProblem(values []float64) (at, problem string) {

@@ -295,7 +295,9 @@ func (a *Agent) join(ctx context.Context) error {
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
-	a.endUnclaimed()
+	if kept := a.processes.TakenOver(); len(kept) > 0 { // their workers learn of this agent now that it has joined
+		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, api.ClaimTimeout) })
+	}
 	if serving {
 		return nil
 	}
@@ -332,7 +334,7 @@ func (a *Agent) processStarted(p *process.Process) {
 // processReady counts a process that became ready.
 func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
-	a.poolQueues.add(p)
+	a.poolQueues.add(api.PoolOf(p.Worker()), p.AfterEnd)
 	a.stores.Add(p)
 	p.AfterEnd(func() {
 		a.traces.forget(p.Worker(), p.Incarnation())

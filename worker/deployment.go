@@ -94,9 +94,9 @@ func (d Deployment) register(ctx context.Context, deployments client.WorkerDeplo
 			log.Info("this agent's build is the current version of its deployment", "deployment", d.Name, "build_id", d.BuildID)
 			return nil
 		case err == nil:
-			log.Warn("another build is the current version of the deployment; once this build's agents run, make it current: "+
-				d.promotion(), "deployment", d.Name,
-				"build_id", d.BuildID, "current", current)
+			log.Warn(fmt.Sprintf("another build is the current version of the deployment; once this build's agents run, make "+
+				"it current: temporal worker deployment set-current-version --deployment-name %s --build-id %s", d.Name, d.BuildID),
+				"deployment", d.Name, "build_id", d.BuildID, "current", current)
 			return nil
 		case !isRegistering(err):
 			return fmt.Errorf("register build %s of deployment %s: %w", d.BuildID, d.Name, err)
@@ -130,10 +130,4 @@ func isRegistering(err error) bool {
 	var precondition *serviceerror.FailedPrecondition
 	var unavailable *serviceerror.Unavailable
 	return errors.As(err, &notFound) || errors.As(err, &precondition) || errors.As(err, &unavailable)
-}
-
-// promotion is the command that makes this build current.
-func (d Deployment) promotion() string {
-	return fmt.Sprintf("temporal worker deployment set-current-version --deployment-name %s --build-id %s", d.Name,
-		d.BuildID)
 }

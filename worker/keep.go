@@ -41,14 +41,6 @@ func (a *Agent) takeOver() (serving bool, err error) {
 	return true, nil
 }
 
-// endUnclaimed ends the processes that were taken over and are not claimed in time. Their workers learn of this agent
-// after it has joined.
-func (a *Agent) endUnclaimed() {
-	if kept := a.processes.TakenOver(); len(kept) > 0 {
-		a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, api.ClaimTimeout) })
-	}
-}
-
 // handOver leaves the ready processes to the next agent, and returns them. The host has released them, and the gateway
 // is closed.
 func (a *Agent) handOver() []api.Process {

@@ -55,9 +55,6 @@ func (r *placementSlots) add(p *process.Process) {
 	})
 }
 
-// wait returns when every added process has ended.
-func (r *placementSlots) wait() { r.processes.Wait() }
-
 func (r *placementSlots) notifyLocked() {
 	close(r.changed)
 	r.changed = make(chan struct{})

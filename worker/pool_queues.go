@@ -5,9 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process"
 )
 
 const (
@@ -42,10 +40,8 @@ func newPoolQueues(log *slog.Logger, serve func(pool string) (stop func(), err e
 		closed: make(chan struct{})}
 }
 
-// add counts a process of its pool until it ends.
-func (s *poolQueues) add(p *process.Process) { s.addPool(api.PoolOf(p.Worker()), p.AfterEnd) }
-
-func (s *poolQueues) addPool(pool string, afterEnd func(func())) {
+// add counts a process of a pool until it ends.
+func (s *poolQueues) add(pool string, afterEnd func(func())) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -86,7 +82,7 @@ func (s *poolQueues) run(pool string, queue *poolQueue) {
 			return
 		}
 	}
-	defer func() { stop() }()
+	defer stop()
 	for {
 		select {
 		case <-s.closed:

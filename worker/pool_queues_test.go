@@ -32,8 +32,8 @@ func TestAPoolsQueueIsPolledFromItsFirstProcessToItsLast(t *testing.T) {
 	})
 	s.linger = time.Millisecond
 	first, second := make(chan struct{}), make(chan struct{})
-	s.addPool("p", after(first))
-	s.addPool("p", after(second))
+	s.add("p", after(first))
+	s.add("p", after(second))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, waitTimeout, time.Millisecond)
 	close(first)
 	close(second)
@@ -42,10 +42,10 @@ func TestAPoolsQueueIsPolledFromItsFirstProcessToItsLast(t *testing.T) {
 	require.Empty(t, s.queues)
 
 	third := make(chan struct{})
-	s.addPool("p", after(third))
+	s.add("p", after(third))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, waitTimeout, time.Millisecond)
 	s.close()
-	s.addPool("p", after(make(chan struct{}))) // added after close, so not waited for
+	s.add("p", after(make(chan struct{}))) // added after close, so not waited for
 	close(third)
 	s.waitClosed()
 	require.Zero(t, serving.Load())
@@ -61,7 +61,7 @@ func TestACrashDoesNotInterruptThePolling(t *testing.T) {
 	s.linger = waitTimeout
 	for range 20 {
 		done := make(chan struct{})
-		s.addPool("p", after(done))
+		s.add("p", after(done))
 		close(done)
 	}
 	s.close()
@@ -78,7 +78,7 @@ func TestAFailedStartOfAQueueIsRetriedWhileThePoolHasAProcess(t *testing.T) {
 		return nil, errors.New("Temporal is unavailable")
 	})
 	done := make(chan struct{})
-	s.addPool("p", after(done))
+	s.add("p", after(done))
 	<-tried
 	close(done)
 	s.close()

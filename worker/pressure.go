@@ -116,11 +116,6 @@ func (w *pressureMonitor) step(ctx context.Context, now time.Time) {
 	}
 }
 
-// enforces reports whether pressure may change the workers of a spec.
-func enforces(sp spec.Spec) bool {
-	return sp.Pressure.Enabled && sp.Policy.Mode != spec.PolicyObserve
-}
-
 // relieve takes the measures that need no workflow.
 func (w *pressureMonitor) relieve(ctx context.Context, level policy.Level, worse bool) {
 	high := level.AtLeast(policy.PressureHigh)
@@ -133,7 +128,7 @@ func (w *pressureMonitor) relieve(ctx context.Context, level policy.Level, worse
 	}
 	for _, p := range w.processes.List() {
 		sp := p.Spec()
-		if !enforces(sp) {
+		if !sp.Pressure.Enabled || sp.Policy.Mode == spec.PolicyObserve {
 			continue
 		}
 		if collect && sp.Pool.Protocol == spec.ProtocolFrames {

@@ -39,7 +39,7 @@ func (a *Agent) stop() error {
 	placements.Wait()
 	a.poolQueues.close()
 	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
-	ended := sleep.Done(a.slots.wait)
+	ended := sleep.Done(a.slots.processes.Wait)
 	if !keep {
 		close(a.stopping) // the workers are notified, and drain and stop their processes through this agent
 		select {

@@ -197,8 +197,8 @@ type Request struct {
 // Serve answers a GET, POST or DELETE. It returns an error, which is coded, only if it has not answered.
 func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, q Request) error {
 	err := e.serve(w, r, q)
-	if f, ok := err.(*failure); ok { // it is never wrapped
-		writeFailure(w, f)
+	if f, ok := err.(*failure); ok { // it is never wrapped, and concerns no request
+		writeJSON(w, f.status, response(json.RawMessage("null"), nil, f))
 		return nil
 	}
 	return err

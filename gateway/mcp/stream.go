@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"mime"
 	"net/http"
@@ -152,11 +151,6 @@ func writeJSON(w http.ResponseWriter, status int, message []byte) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(message) // fails only if the client is gone
-}
-
-// writeFailure answers with an error that concerns no request.
-func writeFailure(w http.ResponseWriter, f *failure) {
-	writeJSON(w, f.status, response(json.RawMessage("null"), nil, f))
 }
 
 const (

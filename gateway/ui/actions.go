@@ -73,7 +73,7 @@ func (t actionTarget) Back() string {
 	case t.Host != "":
 		return "/ui/"
 	case t.Session != "":
-		return sessionPath(t.Pool, t.Session)
+		return poolPath(t.Pool) + "/sessions/" + url.PathEscape(t.Session)
 	case t.Slot == nil:
 		return poolPath(t.Pool)
 	}

@@ -68,7 +68,3 @@ func (v *visit) sessionPage() error {
 	}
 	return v.render(http.StatusOK, "session", page{Title: id, Nav: "sessions", Data: view})
 }
-
-func sessionPath(pool, session string) string {
-	return poolPath(pool) + "/sessions/" + url.PathEscape(session)
-}

@@ -77,7 +77,8 @@ func decode[P any](name string, body []byte) (params P, err error) {
 	if len(body) == 0 || bytes.Equal(body, []byte("null")) {
 		return params, nil
 	}
-	if body[0] == '[' && !takesArray(reflect.TypeFor[P]()) {
+	// a slice takes all arguments, and so does json.RawMessage
+	if kind := reflect.TypeFor[P]().Kind(); body[0] == '[' && kind != reflect.Slice && kind != reflect.Array {
 		var items []json.RawMessage
 		if err := json.Unmarshal(body, &items); err != nil {
 			return params, Errorf(wire.CodeInvalidParams, "%s: invalid JSON in the payload: %v", name, err)
@@ -96,6 +97,3 @@ func decode[P any](name string, body []byte) (params P, err error) {
 	}
 	return params, nil
 }
-
-// takesArray reports whether a parameter of the type takes all arguments: json.RawMessage and the like, too.
-func takesArray(t reflect.Type) bool { return t.Kind() == reflect.Slice || t.Kind() == reflect.Array }

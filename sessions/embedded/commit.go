@@ -98,22 +98,17 @@ func (s *Store) commit() {
 		select {
 		case <-s.commitNow:
 		case <-s.commitSoon:
-			s.waitForMore()
+			select {
+			case <-time.After(batchDelay):
+			case <-s.commitNow:
+			case <-s.closing:
+			}
 		case <-s.closing:
 			s.flush() // a batch that failed before, if any
 			s.flush()
 			return
 		}
 		s.flush()
-	}
-}
-
-// waitForMore waits for batchDelay, an urgent write or Close.
-func (s *Store) waitForMore() {
-	select {
-	case <-time.After(batchDelay):
-	case <-s.commitNow:
-	case <-s.closing:
 	}
 }
 

@@ -44,7 +44,8 @@ func measureCalls(ctx context.Context, b *bench) {
 	rates := map[string]*series{}
 	addSide := func(name string, program int, workers []int, run func(time.Duration) float64) {
 		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, callSide{rates[name], r.newProcessor(name, program, workers), run})
+		sides = append(sides, callSide{rates[name],
+			&processor{program, workers, r.row(name+", Go", "µs/call"), r.row(name+", Python", "µs/call")}, run})
 	}
 	add := func(name string, workers []int, callers int, call func(context.Context, int) error) {
 		addSide(name, os.Getpid(), workers, func(span time.Duration) float64 { return perSecond(ctx, callers, span, call) })

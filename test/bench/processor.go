@@ -22,11 +22,6 @@ type processor struct {
 	ofGo, ofPython *series
 }
 
-// newProcessor returns the processor time of a side as two rows of the result.
-func (r *result) newProcessor(name string, program int, workers []int) *processor {
-	return &processor{program, workers, r.row(name+", Go", "µs/call"), r.row(name+", Python", "µs/call")}
-}
-
 // during runs a side and adds what its calls took.
 func (p *processor) during(run func() (perSecond float64)) (perSecond float64) {
 	ofGo, ofPython, began := processorTime(p.program), processorTime(p.workers...), time.Now()
