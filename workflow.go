@@ -21,8 +21,9 @@ const (
 	// queryTimeout is the default of Options.QueryTimeout; without an agent nothing answers.
 	queryTimeout = 10 * time.Second
 	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves,
-	// and, once in a thousand or so, one that arrives before the server has recorded the waiter.
-	queryFirstTimeout = time.Second / 4
+	// and, once in a thousand or so, one that arrives before the server has recorded the waiter. Views have a second; a
+	// server far away takes two round trips.
+	queryFirstTimeout = time.Second / 2
 )
 
 // errNotSent is wrapped by the error of an update that timed out behind other requests of this client.
@@ -67,7 +68,7 @@ func (c *Client) query(ctx context.Context, workflowID, name string, result any)
 }
 
 // queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further
-// attempt waits four times as long as the one before, since its answer may be slow, not lost. Temporal may give it to
+// attempt waits twice as long as the one before, since its answer may be slow, not lost. Temporal may give it to
 // another agent, which can run what an older one cannot.
 func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition,
 	result any) (rejected bool, err error) {
@@ -79,7 +80,7 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
 	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < limit {
-		timeout *= 4
+		timeout *= 2
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}
 	if err == nil && answer.QueryRejected != nil {

@@ -18,7 +18,7 @@ import (
 // topInterval is the least time between a response and the next request, and topShare how much of the time the screen
 // waits for responses at most: on a large fleet it asks less often.
 const (
-	topInterval = time.Second / 2
+	topInterval = time.Second / 3
 	topShare    = 0.5
 )
 
@@ -30,9 +30,9 @@ func (a *app) topCommand() *cobra.Command {
 		Long: `Watch the workers of a pool, or of all pools, full-screen: sort and filter them, inspect one worker, its
 log and its history, and restart it. The last line shows the keys.
 
-It refreshes what tempool ps shows, half a second after each response, or later if responses take long. While Temporal does not respond, it shows the
-error and the last state, and keeps trying. Without a terminal, and with -o json, it prints what tempool ps prints,
-once.`,
+It refreshes what tempool ps shows, a third of a second after each response, or later if responses take long.
+While Temporal does not respond, it shows the error and the last state, and keeps trying. Without a terminal, and
+with -o json, it prints what tempool ps prints, once.`,
 		Example: `  tempool top
   tempool top python`,
 	}), func(ctx context.Context, cp controlPlane, args []string) error {
