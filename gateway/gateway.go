@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -68,6 +69,7 @@ type Gateway struct {
 	server       *http.Server
 	endpoint     string
 	listeners    []net.Listener
+	sockets      []syscall.Conn // those of the listeners
 	memory       *memoryBudget
 	serving      sync.WaitGroup
 	clients      *clientCounts

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// leavingTime is how long a gateway that shuts down still accepts connections, to answer those that are being opened.
+	// leavingTime is how long a gateway that shuts down still accepts connections, to answer those that are being opened;
+	// those that the kernel has by then are accepted, too, if that takes no longer than leaveTimeout.
 	leavingTime = 100 * time.Millisecond
 	// leaveTimeout is how long a client has to close a connection after the gateway has announced on it that it shuts
 	// down.
@@ -171,24 +172,17 @@ func (g *Gateway) closeListeners(ctx context.Context) (err error) {
 	}
 	sleep.For(ctx.Done(), leavingTime)
 	deadline := time.Now().Add(leaveTimeout)
-	for _, l := range g.listeners {
-		for isWaiting(l) && time.Now().Before(deadline) && sleep.For(ctx.Done(), leavingTime/20) {
+	for i, l := range g.listeners {
+		for isWaiting(g.sockets[i]) && time.Now().Before(deadline) && sleep.For(ctx.Done(), leavingTime/20) {
 		}
 		err = errors.Join(err, l.Close())
 	}
 	return err
 }
 
-// isWaiting reports whether a connection waits to be accepted.
-func isWaiting(l net.Listener) (waiting bool) {
-	if bounded, ok := l.(*boundedListener); ok {
-		l = bounded.Listener
-	}
-	socket, ok := l.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := socket.SyscallConn()
+// isWaiting reports whether a connection waits to be accepted by a listener.
+func isWaiting(listener syscall.Conn) (waiting bool) {
+	raw, err := listener.SyscallConn()
 	return err == nil && raw.Control(func(fd uintptr) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		waiting = err == nil && n > 0

@@ -110,7 +110,7 @@ func (g *Gateway) listen(auth *authenticator) error {
 			scheme, bounded = "https", tls.NewListener(bounded, auth.certificates.config())
 		}
 		g.endpoint = cmp.Or(strings.TrimRight(g.config.Security.Advertise, "/"), scheme+"://"+listener.Addr().String())
-		g.listeners = append(g.listeners, bounded)
+		g.listeners, g.sockets = append(g.listeners, bounded), append(g.sockets, listener.(*net.TCPListener))
 	}
 	if g.config.Socket != "" {
 		listener, err := listenSocket(g.config.Socket, g.config.Security.SocketGroup)
@@ -118,7 +118,8 @@ func (g *Gateway) listen(auth *authenticator) error {
 			return err
 		}
 		g.endpoint = cmp.Or(g.endpoint, "unix:"+g.config.Socket)
-		g.listeners, g.unlink = append(g.listeners, g.bounded(listener)), listener.unlink
+		g.listeners, g.sockets = append(g.listeners, g.bounded(listener)), append(g.sockets, listener)
+		g.unlink = listener.unlink
 	}
 	return nil
 }
