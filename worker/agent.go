@@ -395,8 +395,8 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	return w
 }
 
-// epochOptions are those of the worker of an epoch. The SDK gives up a heartbeat after the throttle interval: a short
-// one would lose those of a large host on a slow machine.
+// epochOptions are those of the worker of an epoch. The SDK gives up a heartbeat after half the throttle interval: a
+// short one would lose those of a large host on a slow machine.
 func epochOptions(capacity int) sdkworker.Options {
 	return sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval,

@@ -64,8 +64,8 @@ const (
 	maxHeartbeat = 1 << 19
 	// maxFigures bounds the pools in a heartbeat with their figures, which have less than 4 KiB each.
 	maxFigures = 100
-	// fewProcesses are certain to fit, whatever the names of hosts and holders.
-	fewProcesses = 500
+	// fewProcesses are certain to fit, with 3 KiB each.
+	fewProcesses = 150
 )
 
 // bounded is a heartbeat that fits. Where not all of it does, it has of the last workers only which they are and what
