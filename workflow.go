@@ -79,7 +79,8 @@ func (c *Client) queryUnless(ctx context.Context, workflowID, name string, rejec
 		QueryRejectCondition: reject}
 	timeout := queryFirstTimeout
 	answer, err := c.queryOnce(ctx, request, timeout)
-	for (isTimeout(err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil && timeout < limit {
+	for (isTimeout(err) || is[*serviceerror.Canceled](err) || is[*serviceerror.QueryFailed](err)) && ctx.Err() == nil &&
+		timeout < limit { // at the deadline of an attempt, the server may end it as cancelled
 		timeout *= 2
 		answer, err = c.queryOnce(ctx, request, timeout)
 	}
