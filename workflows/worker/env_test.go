@@ -103,10 +103,6 @@ func (s *workerEnv) signalsOf(name string) (messages []any) {
 func newWorkerEnv(t *testing.T) *workerEnv {
 	s := &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{},
 		startedAt: map[int64]time.Time{}}
-	s.Ready = func() bool {
-		_, err := s.env.QueryWorkflow(api.QueryState)
-		return err == nil
-	}
 	s.Sent = func(name string, message any) { s.sent = append(s.sent, sent{name, message}) }
 	return s
 }

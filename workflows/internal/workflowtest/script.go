@@ -76,12 +76,13 @@ type Script struct {
 	Begin time.Time // of the first run
 	steps []*step
 	env   *testsuite.TestWorkflowEnvironment // of the current run
-	// Ready reports whether the current run takes queries, if it is set: on a busy machine a step may come before its
-	// first task. Steps wait for that.
-	Ready func() bool
 	// Sent sees each signal to another workflow, if it is set, in the order in which the workflow sends them: the mocks of
 	// the environment run beside each other.
 	Sent func(name string, message any)
+	// begun says that the current run's workflow runs. Until then the environment's clock follows the real one, so that
+	// on a busy machine a step may come before its first task: a query would fail, and a signal that is sent as that task
+	// continues as new would be lost. Steps wait.
+	begun bool
 	// activities are those of the current run without a result
 	activities []workflow.Future
 	// waits says that a step of the current run is due and waits.
@@ -131,7 +132,7 @@ func (s *Script) Elapsed() time.Duration { return s.env.Now().Sub(s.Begin) }
 
 // StartRun schedules the steps that are left in the environment of the next run.
 func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
-	s.env, s.activities, s.waits = env, nil, false
+	s.env, s.begun, s.activities, s.waits = env, false, nil, false
 	for _, st := range s.steps {
 		if !st.done {
 			s.schedule(st)
@@ -156,7 +157,7 @@ func (s *Script) next(waited time.Duration, skipped bool) {
 	st := s.due()
 	switch {
 	case st == nil:
-	case s.Ready != nil && !s.Ready():
+	case !s.begun:
 		s.nextIn(time.Millisecond, st, false)
 	// While an activity runs, the environment's clock follows the real one, so that on a busy machine a step may come
 	// before the result of an activity that takes no time by the script. It skips time while activities wait for a mock
@@ -205,7 +206,8 @@ func (s *Script) waitsForActivity() bool {
 	return len(s.activities) > 0
 }
 
-// Interceptor makes steps wait for running activities, and calls Sent. It is for the options of each run's environment.
+// Interceptor makes steps wait for the workflow and for running activities, and calls Sent. It is for the options of
+// each run's environment.
 func (s *Script) Interceptor() interceptor.WorkerInterceptor { return &activityInterceptor{script: s} }
 
 type activityInterceptor struct {
@@ -221,6 +223,11 @@ func (i *activityInterceptor) InterceptWorkflow(_ workflow.Context,
 type inbound struct {
 	interceptor.WorkflowInboundInterceptorBase
 	script *Script
+}
+
+func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	i.script.begun = true
+	return i.Next.ExecuteWorkflow(ctx, in)
 }
 
 func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
