@@ -331,6 +331,7 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	}
 	for name, says := range left {
 		t.Errorf("%s: %s", name, says)
+		env.logHistories(env.client.Pool(name), 1)
 	}
 	env.requireExitCodes()
 	env.page("night", "/ui/")

@@ -69,17 +69,17 @@ func (s *starter) start() bool {
 	if s.stopIfOrdered() {
 		return true
 	}
-	if r := s.takeRequest(api.SignalRestart); r != nil {
-		s.Failures = 0
-		s.endIncarnation(r.Cause, IntentReplace, r.Reason)
-		s.transition(lifecycle.Stop, r.Reason)
-		return true
-	}
 	if r := s.tasks.start.Take(); r != nil {
 		s.announced = r.Err == nil && r.Value.Announced
 		s.announcing = false
 		s.countStart(r.Err)
 		s.startEnded(r)
+		return true
+	}
+	if r := s.takeRequest(api.SignalRestart); r != nil {
+		s.Failures = 0
+		s.endIncarnation(r.Cause, IntentReplace, r.Reason)
+		s.transition(lifecycle.Stop, r.Reason)
 		return true
 	}
 	if !s.tasks.start.Running() {

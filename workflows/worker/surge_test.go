@@ -29,6 +29,23 @@ func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
 	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
 }
 
+// A pool learns from the agent that a process is ready, perhaps before its worker does.
+func TestARestartThatComesWithTheResultOfAStartLeavesTheProcessInServiceUntilTheNextIsReady(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation == 1 { // the start's result begins the next workflow task
+			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalRestart, api.Order{Reason: "new moon"})
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway"}, nil
+	}
+	s.At(time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
+		require.Equal(t, []lifecycle.EventKind{lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Drain}, s.events()[:3])
+	})
+	s.runThrough(standalone())
+}
+
 func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
