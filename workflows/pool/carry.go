@@ -47,7 +47,7 @@ func (p *pool) carry() Run {
 		}
 		// the next run sends it with the spec, which is too large to be carried for each worker
 		if s := p.target(m.To); s != nil && s.RestartID == r.ID {
-			s.Restart = &pendingRestart{Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
+			s.Order = &pendingOrder{Kind: r.Kind, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}
 	return p.Run

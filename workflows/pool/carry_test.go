@@ -112,14 +112,14 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}
 		d := disruptions{p}
 		d.restartWorker(0, api.CauseFiles, "sent")
-		d.sendRestarts()
-		require.Nil(t, p.Roster[0].Restart)
+		d.sendOrders()
+		require.Nil(t, p.Roster[0].Order)
 		id := p.Roster[0].RestartID
-		require.Equal(t, "sent", p.carry().Roster[0].Restart.Reason)
+		require.Equal(t, "sent", p.carry().Roster[0].Order.Reason)
 		require.Equal(t, id, p.Roster[0].RestartID, "the next run sends it under its ID")
 		d.restartWorker(0, api.CauseOperator, "waits")
-		d.sendRestarts() // not before the worker has the first one
-		require.Equal(t, &pendingRestart{Cause: api.CauseOperator, Reason: "waits"}, p.carry().Roster[0].Restart)
+		d.sendOrders() // not before the worker has the first one
+		require.Equal(t, "waits", p.carry().Roster[0].Order.Reason)
 		require.NotEqual(t, id, p.Roster[0].RestartID)
 		return nil
 	})

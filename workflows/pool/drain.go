@@ -20,21 +20,18 @@ func (p *pool) drainRefusal(c api.Control) *api.Error {
 	return p.slotRefusal(c.Worker)
 }
 
-// drain drains and stops one worker, which then rests. The result is the worker's state when it has the signal.
+// drain drains and stops one worker, which then rests. The result is the worker's state when it has the order.
 func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, error) {
-	if err := p.awaitRunning(ctx, *c.Worker); err != nil {
+	err := p.order(ctx, *c.Worker, func() {
+		p.slot(*c.Worker).Order = &pendingOrder{Kind: api.SignalDrain, Reason: c.Reason, By: c.By}
+	})
+	if err != nil {
 		return api.CheckinResult{}, err
 	}
-	err := workflow.SignalExternalWorkflow(p.Ctx, api.WorkerWorkflowID(p.name(), *c.Worker), "",
-		api.SignalOrder, api.Order{Kind: api.SignalDrain, Reason: c.Reason, By: c.By}).Get(ctx, nil)
-	if err != nil {
-		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"worker %d did not get the drain signal: %v", *c.Worker, err))
-	}
 	s := p.slot(*c.Worker)
-	if s == nil {
+	if s == nil || s.Gone {
 		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-			"worker %d was removed in the meantime", *c.Worker))
+			"worker %d has ended in the meantime", *c.Worker))
 	}
 	return api.CheckinResult{State: s.State}, nil
 }

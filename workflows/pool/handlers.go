@@ -131,20 +131,11 @@ func (p *pool) slotRefusal(number *int) *api.Error {
 	return p.stoppingRefusal()
 }
 
-// restart restarts one worker immediately, or all of them in a rollout. It returns when the one worker has the order,
-// which no later one then overtakes.
+// restart restarts one worker immediately, or all of them in a rollout. It returns when the one worker has the order.
 func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
 	reason := display.Attributed(r.Reason, r.By)
 	if r.Worker != nil {
-		if err := p.awaitRunning(ctx, *r.Worker); err != nil {
-			return api.RestartResult{}, err
-		}
-		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
-		p.WakeUp()
-		_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
-			s := p.slot(*r.Worker)
-			return (s == nil || s.Restart == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), *r.Worker), api.SignalOrder)
-		})
+		err := p.order(ctx, *r.Worker, func() { p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason) })
 		if err != nil {
 			return api.RestartResult{}, err
 		}
@@ -215,6 +206,20 @@ const (
 	// runningTimeout is how long an update waits for the workflow of a worker.
 	runningTimeout = 30 * time.Second
 )
+
+// order gives a worker the order that give sets, and waits until it has it.
+func (p *pool) order(ctx workflow.Context, number int, give func()) error {
+	if err := p.awaitRunning(ctx, number); err != nil {
+		return err
+	}
+	give()
+	p.WakeUp()
+	_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
+		s := p.slot(number)
+		return (s == nil || s.Order == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), number), api.SignalOrder)
+	})
+	return err
+}
 
 // awaitRunning waits until signals reach a worker.
 func (p *pool) awaitRunning(ctx workflow.Context, number int) error {

@@ -56,6 +56,21 @@ func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
 	p.runUntil(time.Minute, poolOf(2))
 }
 
+// Temporal does not keep the order of signals to another workflow.
+func TestADrainDoesNotOvertakeARestart(t *testing.T) {
+	p := newFakePool(t)
+	p.At(10*time.Second, func() {
+		p.slowSignals = 2 * time.Second
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
+	})
+	p.At(11*time.Second, func() {
+		p.slowSignals = 0
+		p.update(api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
+	})
+	p.At(30*time.Second, func() { require.Equal(t, lifecycle.Stopped, p.status().Workers[0].State) })
+	p.runUntil(time.Minute, poolOf(1))
+}
+
 func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T) {
 	p := newFakePool(t)
 	on := func(host string, slots ...int) {

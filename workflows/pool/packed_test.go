@@ -46,7 +46,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		endpoints := []string{text(maxEndpoint), text(maxEndpoint), text(maxEndpoint)}
 		commands := []string{text(800), text(800), text(800)} // one restarts many workers
 		for number := range maxSize {
-			p.ensure(number).Restart = &pendingRestart{Cause: api.CausePressure, Reason: commands[number%3]}
+			p.ensure(number).Order = &pendingOrder{Kind: api.SignalRestart, Cause: api.CausePressure, Reason: commands[number%3]}
 			p.workerChanged(api.RosterEntry{
 				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32,
 				Endpoint: endpoints[number%3],

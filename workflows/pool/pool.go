@@ -101,7 +101,7 @@ type pool struct {
 }
 
 const (
-	// startBatch is how many starts and restarts of workers one workflow task sends at most.
+	// startBatch is how many starts of workers, and orders to them, one workflow task sends at most.
 	startBatch = 100
 	// maxTaskBytes bounds their size: the server takes 4 MiB for a whole workflow task.
 	maxTaskBytes = 2 << 20
@@ -159,14 +159,14 @@ func (p *pool) reconcile() bool {
 	p.children.startMissing()
 	p.pressure.expire()
 	p.allocation.rebalance()
-	p.disruptions.sendRestarts()
+	p.disruptions.sendOrders()
 	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout()
 }
 
-// sent is what a workflow task has sent of starts and restarts, each of which has a size.
+// sent is what a workflow task has sent of starts and orders, each of which has a size.
 type sent struct{ messages, bytes, size int }
 
-// fitsTask reports whether this workflow task may send one more start or restart, and counts it. The result of one that
+// fitsTask reports whether this workflow task may send one more start or order, and counts it. The result of one that
 // was sent wakes the loop in a later task, which sends the next ones.
 func (p *pool) fitsTask() bool {
 	if p.sent.size == 0 {

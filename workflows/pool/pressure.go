@@ -76,7 +76,7 @@ func (p pressure) reported(m api.MemoryPressure) {
 func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w api.WorkerMemory) bool {
 		s := p.slot(w.Slot)
-		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() || s.Restart != nil ||
+		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() || s.Order != nil ||
 			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isStopped(w.Slot)
 	})
 	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
@@ -93,7 +93,7 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 			h.Host, w.MemoryBytes/1_000_000, m.Reason)
 		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
-		p.signalWorker(w.Slot, api.SignalOrder, api.Order{Kind: api.SignalDrain, Reason: reason, By: "pool"})
+		p.slot(w.Slot).Order = &pendingOrder{Kind: api.SignalDrain, Reason: reason, By: "pool"}
 	}
 }
 
@@ -114,7 +114,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 		disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true,
 			Since: p.Now()})
 	p.disruptions.restartWorker(largest.Slot, api.CausePressure, reason)
-	p.slot(largest.Slot).Restart.InPlace = true
+	p.slot(largest.Slot).Order.InPlace = true
 }
 
 // restartStopped restarts the workers that were stopped on a host.

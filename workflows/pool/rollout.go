@@ -189,38 +189,41 @@ func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 // later one: a task's budget covers all that it sends.
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 	if s := d.slot(number); s != nil {
-		s.RestartID, s.Restart = d.newRestart(), &pendingRestart{Cause: cause, Reason: reason}
+		s.RestartID, s.Order = d.newRestart(), &pendingOrder{Kind: api.SignalRestart, Cause: cause, Reason: reason}
 	}
 }
 
-// sendRestarts sends the restarts that this workflow task has room for.
-func (d disruptions) sendRestarts() {
+// sendOrders sends the orders that this workflow task has room for.
+func (d disruptions) sendOrders() {
 	for i := range d.Roster {
-		if s := &d.Roster[i]; s.Restart != nil && !d.sendRestart(s) {
+		if s := &d.Roster[i]; s.Order != nil && !d.sendOrder(s) {
 			return
 		}
 	}
 }
 
-// sendRestart sends a pending restart, if signals reach the worker yet and it has got the order before, which must not
+// sendOrder sends a pending order, if signals reach the worker yet and it has got the order before, which must not
 // overtake this one. It reports whether the task had room for it.
-func (d disruptions) sendRestart(s *slot) bool {
+func (d disruptions) sendOrder(s *slot) bool {
 	if s.isStarting() || d.IsSending(api.WorkerWorkflowID(d.name(), s.Slot), api.SignalOrder) {
 		return true
 	}
 	if s.Gone || s.Removing {
-		s.Restart = nil // its next workflow starts on the current spec
+		s.Order = nil // its next workflow starts on the current spec
 		return true
 	}
 	if !d.fitsTask() {
 		return false
 	}
-	order := api.Order{Kind: api.SignalRestart, ID: s.RestartID, Reason: s.Restart.Reason, Cause: s.Restart.Cause,
-		InPlace: s.Restart.InPlace}
-	if !order.InPlace {
-		order.Spec, order.SpecVersion = &d.Spec, d.SpecVersion
+	order := api.Order{Kind: s.Order.Kind, Cause: s.Order.Cause, Reason: s.Order.Reason, By: s.Order.By,
+		InPlace: s.Order.InPlace}
+	if order.Kind == api.SignalRestart {
+		order.ID = s.RestartID
+		if !order.InPlace {
+			order.Spec, order.SpecVersion = &d.Spec, d.SpecVersion
+		}
 	}
-	s.Restart = nil
+	s.Order = nil
 	d.signalWorker(s.Slot, api.SignalOrder, order)
 	return true
 }

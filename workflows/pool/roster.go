@@ -15,8 +15,8 @@ type slot struct {
 	api.RosterEntry
 	// Started says that the pool has started the slot's workflow.
 	Started bool `json:"started,omitempty"`
-	// Restart is a restart that is not sent yet.
-	Restart *pendingRestart `json:"restart,omitempty"`
+	// Order is the newest one, if it is not sent yet.
+	Order *pendingOrder `json:"order,omitempty"`
 	// RestartID is the ID of the newest restart of the slot, or start of its workflow.
 	RestartID string `json:"restart_id,omitempty"`
 	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an
@@ -32,10 +32,12 @@ type slot struct {
 	Closed bool `json:"-"`
 }
 
-// pendingRestart is the restart of that ID.
-type pendingRestart struct {
+// pendingOrder is a drain, or the restart of the slot's RestartID.
+type pendingOrder struct {
+	Kind   string    `json:"kind"` // of an api.Order
 	Cause  api.Cause `json:"cause,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"`
 	// InPlace is for a host that is short of memory. It is no reason to give a worker a spec that may fail.
 	InPlace bool `json:"in_place,omitempty"`
 }
