@@ -2,7 +2,6 @@ package sweeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,13 +190,13 @@ func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
 	return false
 }
 
-// wait waits for d. It fails with the error of ctx, and when this agent stops: another one repeats the activity.
+// wait waits for d. It fails with the error of ctx, or with errStopping.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-activity.GetWorkerStopChannel(ctx):
-		return errors.New("the agent is stopping")
+		return errStopping
 	case <-time.After(d):
 		return nil
 	}

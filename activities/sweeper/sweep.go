@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 )
@@ -69,12 +70,16 @@ func (s *Sweeper) Sweep(ctx context.Context, length time.Duration) error {
 		case <-over:
 			return nil
 		case <-activity.GetWorkerStopChannel(ctx):
-			return errors.New("the agent is stopping; another agent continues the sweep")
+			return errStopping
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
+
+// errStopping fails an activity of an agent that stops: another one continues it. The SDK logs other errors as such.
+var errStopping = temporal.NewApplicationErrorWithOptions("the agent is stopping; another one continues", "",
+	temporal.ApplicationErrorOptions{Category: temporal.ApplicationErrorCategoryBenign})
 
 // sweep is one attempt of Sweep. It begins with a check of all pools.
 type sweep struct {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -101,6 +102,9 @@ func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	first.stop()
 	require.Zero(t, first.cmd.ProcessState.ExitCode())
 	require.Empty(t, hostProcesses("leaving"))
+	log, err := os.ReadFile(first.log)
+	require.NoError(t, err)
+	require.NotRegexp(t, `"level":"ERROR".*"ActivityType":"Sweep"`, string(log), "that an agent stops is no error")
 	require.Zero(t, movedTo("staying").Workers[0].ConsecutiveFailures, "a shutdown does not count as a failure")
 
 	env.startAgent("other")
