@@ -88,6 +88,29 @@ func TestOfManyWorkersThoseOutOfServiceAreAsked(t *testing.T) {
 	require.Equal(t, lifecycle.Pending, workers[900].State)
 }
 
+func TestTheWorkersThatAreAskedAreOfAllPools(t *testing.T) {
+	var views []api.PoolWorkers
+	for _, pool := range []string{"a", "b"} {
+		workers := make([]api.Worker, 100)
+		for i := range workers {
+			workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName(pool, i), State: lifecycle.Starting}
+		}
+		views = append(views, api.PoolWorkers{Workers: workers})
+	}
+	AskOutOfService(t.Context(), views, func(context.Context, string, int) (api.WorkerState, error) {
+		return api.WorkerState{State: lifecycle.Pending}, nil
+	})
+	for _, view := range views {
+		answered := 0
+		for _, w := range view.Workers {
+			if w.State == lifecycle.Pending {
+				answered++
+			}
+		}
+		require.Equal(t, 32, answered)
+	}
+}
+
 func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	report := api.ProcessReport{
 		Process: api.Process{Worker: "p/0", Incarnation: 2}, Sample: &api.Sample{MemoryBytes: 5},

@@ -111,10 +111,14 @@ func askWorkers(ctx context.Context, views []api.PoolWorkers, most int, state As
 	ctx, cancel := context.WithTimeout(ctx, AskPatience)
 	defer cancel()
 	var asked []*api.Worker
-	for _, view := range views {
-		for i := range view.Workers {
-			w := &view.Workers[i]
-			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended {
+	for i, more := 0, true; more; i++ { // each pool in turn, so that no large one leaves nothing for the others
+		more = false
+		for _, view := range views {
+			if i >= len(view.Workers) {
+				continue
+			}
+			more = true
+			if w := &view.Workers[i]; (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended {
 				asked = append(asked, w)
 			}
 		}
