@@ -50,11 +50,18 @@ func (e *env) mcpAs(token, session, body string, headers ...string) answer {
 	return answer{status: response.StatusCode, header: response.Header, body: text}
 }
 
+// awaitIdle waits until no client of MCP has a session in memory, once each has been idle for mcp.idle.
+func (e *env) awaitIdle() {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool {
+		e.gateway.mcp.Check(time.Now().Add(time.Hour))
+		return len(e.gateway.MCPSessions()) == 0
+	}, timeout, poll)
+}
+
 // A process that an MCP client has to itself says whose it is and since when, also after an idle time.
 func TestWhichClientOfMCPHasAProcess(t *testing.T) {
-	e, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(sp *spec.Spec) {
-		sp.MCP.Idle = spec.Duration(300 * time.Millisecond)
-	}))
+	e, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(*spec.Spec) {}))
 	client := func() (found *api.MCPClient) {
 		for slot := range 2 {
 			if c := e.gateway.MCPClient(api.WorkerName("p", slot), 1); c != nil {
@@ -71,7 +78,7 @@ func TestWhichClientOfMCPHasAProcess(t *testing.T) {
 	require.Equal(t, "token test", first.Principal)
 	require.WithinRange(t, first.Since, before, time.Now())
 	require.Equal(t, map[string]int{"p": 1}, e.gateway.MCPSessions())
-	require.Eventually(t, func() bool { return len(e.gateway.MCPSessions()) == 0 }, timeout, poll)
+	e.awaitIdle()
 	require.Nil(t, client())
 	require.Equal(t, 200, e.mcpAs(one, session, mcpTool("pid", "{}")).status)
 	require.Equal(t, first, client())
@@ -88,7 +95,7 @@ func legacy(change func(*spec.Spec)) option {
 func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
 	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
-		sp.MCP.MaxSessions, sp.MCP.MaxSessionsPerPrincipal, sp.MCP.Idle = 3, 2, spec.Duration(time.Second)
+		sp.MCP.MaxSessions, sp.MCP.MaxSessionsPerPrincipal = 3, 2
 	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
 	begin := func(token string) answer { return e.mcpAs(token, "", mcpInitialize) }
 	var last string
@@ -103,18 +110,15 @@ func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
 	require.Equal(t, 200, begin(two).status)
 	require.Equal(t, 503, begin(two).status, "mcp.max_sessions")
 
-	idle := func() {
-		require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Sessions == 0 }, timeout, poll)
-	}
-	idle()
+	e.awaitIdle()
 	for range 2 { // one that returns is no further idle one
 		require.Equal(t, 200, e.mcpAs(one, last, mcpTool("pid", "{}")).status)
-		idle()
+		e.awaitIdle()
 	}
 	for range 2 {
 		require.Equal(t, 200, begin(one).status)
 	}
-	idle()
+	e.awaitIdle()
 	require.Eventually(t, func() bool {
 		n, err := store.Count(t.Context())
 		return err == nil && n == 3

@@ -217,8 +217,7 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
 	log := events.New("here")
-	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log),
-		withSpec(func(sp *spec.Spec) { sp.MCP.Idle = spec.Duration(500 * time.Millisecond) }))
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
 	status, _ := e.tcp("POST", "/mcp/p", one, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...)
@@ -226,6 +225,7 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	echo := mcpTool("echo", `{"message":"x"}`)
 	for _, idle := range []bool{false, true} {
 		if idle {
+			e.awaitIdle()
 			require.Eventually(t, func() bool { return e.outcome(0) == api.OutcomeClose }, timeout, poll)
 			e.start(0, 2)
 		}
@@ -256,13 +256,13 @@ func TestTheRecordsOfMCPInTheSessionStore(t *testing.T) {
 	log := events.New("here")
 	in := withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })
 	e, _ := openMCP(t, 1, spec.MCPShared, in, withSpec(func(sp *spec.Spec) {
-		sp.MCP.MaxSessions, sp.MCP.Idle = 2, spec.Duration(200*time.Millisecond)
+		sp.MCP.MaxSessions = 2
 	}))
 	for range 3 {
 		for range 2 {
 			e.initialize()
 		}
-		require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Sessions == 0 }, timeout, poll)
+		e.awaitIdle()
 	}
 	require.Eventually(t, func() bool {
 		n, err := store.Count(t.Context())
@@ -366,16 +366,20 @@ func TestACancelledRequestOfMCPCostsNobodyTheProcess(t *testing.T) {
 	}))
 	session := e.initialize()
 	p, _ := e.processes.Get("p/0", 1)
-	long := background(func() answer {
-		return e.mcp("POST", mcpTool("trigger-long-running-operation", `{"duration":2,"steps":1}`), session...)
-	})
-	require.Eventually(t, func() bool { return p.Conn().InFlight() == 1 }, timeout, poll)
-	require.Equal(t, 202, e.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
-		session...).status)
-	require.Contains(t, string(await(t, long).body), `"code":"cancelled"`)
-	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "its place is free")
-	require.Contains(t, string(e.mcp("POST", mcpTool("trigger-long-running-operation", `{"duration":2,"steps":1}`),
-		session...).body), "completed", "a late response does no harm")
+	for seconds := 2; ; seconds *= 2 { // until the cancellation is in time
+		operation := mcpTool("trigger-long-running-operation", fmt.Sprintf(`{"duration":%d,"steps":1}`, seconds))
+		long := background(func() answer { return e.mcp("POST", operation, session...) })
+		require.Eventually(t, func() bool { return p.Conn().InFlight() == 1 || len(long) == 1 }, timeout, poll)
+		require.Equal(t, 202, e.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+			session...).status)
+		answered := string(await(t, long).body)
+		require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "its place is free")
+		require.Contains(t, string(e.mcp("POST", operation, session...).body), "completed", "a late response does no harm")
+		if strings.Contains(answered, `"code":"cancelled"`) {
+			break
+		}
+		require.Less(t, seconds, 60, answered)
+	}
 	require.NoError(t, p.Conn().Err())
 }
 

@@ -100,11 +100,16 @@ func New(config Config) *Endpoint {
 func (e *Endpoint) Start() {
 	e.work.Go(func() {
 		for range sleep.Ticks(e.config.Life.Done(), tick) {
-			for _, s := range e.all() {
-				e.check(s, time.Now())
-			}
+			e.Check(time.Now())
 		}
 	})
+}
+
+// Check ends or parks the sessions that are idle at a time, and does what else is due for them then.
+func (e *Endpoint) Check(now time.Time) {
+	for _, s := range e.all() {
+		e.check(s, now)
+	}
 }
 
 // Close cancels what is in progress. The processes of sessions are left to the end of their agent, or of their leases.
