@@ -28,7 +28,7 @@ import (
 const testAgentEnv = "TEMPOOL_TEST_AGENT_DIR"
 
 // waitTimeout bounds every wait of these tests; only a failing test waits so long.
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(kindWorkerEnv) != "" {

@@ -18,7 +18,11 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+// launch is a start whose default time-outs no machine reaches.
 func launch(worker string, incarnation int64, sp spec.Spec) Launch {
+	if def := spec.Default(); sp.Start.Timeout == def.Start.Timeout && sp.Health.Timeout == def.Health.Timeout {
+		sp.Start.Timeout, sp.Health.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
+	}
 	return Launch{Worker: worker, Incarnation: incarnation, Spec: sp}
 }
 

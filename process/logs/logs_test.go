@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

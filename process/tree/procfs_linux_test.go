@@ -69,7 +69,7 @@ func TestAProcessWithAnEmptyEnvironmentHasNoCookie(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := readCookie(cmd.Process.Pid)
 		return err == nil
-	}, 20*time.Second, time.Millisecond, "the read must not wait for an environment that stays empty")
+	}, waitTimeout, time.Millisecond, "the read must not wait for an environment that stays empty")
 	cookie, err := readCookie(cmd.Process.Pid)
 	require.NoError(t, err)
 	require.Empty(t, cookie)
@@ -125,10 +125,10 @@ func TestOnlyEscapedProcessesAreKilled(t *testing.T) {
 			}
 			id = e.Identity
 			return true
-		}, 20*time.Second, time.Millisecond)
+		}, waitTimeout, time.Millisecond)
 		t.Cleanup(func() {
 			_ = Signal(id, syscall.SIGKILL)
-			require.Eventually(t, func() bool { ReapOrphan(id); return !id.Exists() }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { ReapOrphan(id); return !id.Exists() }, waitTimeout, time.Millisecond)
 		})
 		return id
 	}
@@ -154,7 +154,7 @@ func TestOnlyEscapedProcessesAreKilled(t *testing.T) {
 		require.NoError(t, err)
 		killed += n
 		return killed >= 2
-	}, 20*time.Second, time.Millisecond)
+	}, waitTimeout, time.Millisecond)
 	require.Equal(t, 2, killed)
 	for id, lives := range map[Identity]bool{other: true, unmarked: true, living: true, owned: true, retired: false,
 		lowered: false} {

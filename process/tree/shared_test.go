@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // waiting is how many wait for the next read.
 func (s *sharedReads) waiting() int {

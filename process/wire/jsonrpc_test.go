@@ -16,7 +16,7 @@ import (
 )
 
 // waitTimeout bounds every wait of these tests; nothing here takes that long unless it is broken.
-const waitTimeout = 20 * time.Second
+const waitTimeout = 2 * time.Minute
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
