@@ -1,3 +1,4 @@
+import ctypes
 import json
 import os
 import signal
@@ -330,7 +331,8 @@ class Lifecycle(unittest.TestCase):
             host.await_idle()  # a worker that still handles the host's hello would accept what it finds behind it
             host.process.send_signal(signal.SIGSTOP)
             ids = [host.request("asks"), host.request("asks")]
-            host.terminate()
+            # to the main thread, which reads: any one of a process that is stopped takes a signal to the process, perhaps later
+            ctypes.CDLL(None).tgkill(host.process.pid, host.process.pid, signal.SIGTERM)
             host.process.send_signal(signal.SIGCONT)  # the worker reads both, and then handles the signal
             for id in ids:
                 self.assertTrue(json.loads(host.expect(frames.ERROR, id)[5])["not_begun"])
