@@ -22,8 +22,9 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{}}`
 	// mcpUnsupported is the error with which a server of the modern revisions refuses the one that it is asked with.
 	mcpUnsupported = "-32022"
-	// eraTimeout is how long a server may take to answer which revisions it speaks; then it speaks the legacy ones.
-	eraTimeout = 5 * time.Second
+	// eraTimeout is how long a server may take to answer which revisions it speaks; then it speaks the legacy ones if it
+	// answers a later question, and eraGrace longer not this one. One that is still starting answers neither.
+	eraTimeout, eraGrace = 5 * time.Second, time.Second
 	// maxEras is how many pools are remembered that have been asked.
 	maxEras = 1000
 )
@@ -115,6 +116,7 @@ func (s *Supervisor) forgetEra(pool string) {
 
 // askEra starts a process that serves nobody, and returns what it answers to server/discover.
 func (s *Supervisor) askEra(sp spec.Spec, number int64) (era string, err error) {
+	sp.Pool.MaxInflight = 2 // questions
 	p, err := s.newKind(Launch{Worker: sp.Pool.Name + "/probe", Incarnation: number, Spec: sp, era: spec.EraModern})
 	if err == nil {
 		err = p.kind.start()
@@ -123,10 +125,16 @@ func (s *Supervisor) askEra(sp spec.Spec, number int64) (era string, err error) 
 		return "", fmt.Errorf("start the MCP server to ask which revisions it speaks: %w", markExhausted(err))
 	}
 	s.supervise(p, s.templateProcesses)
-	ctx, cancel := context.WithTimeout(s.ctx, eraTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, sp.Start.Timeout.D())
 	defer cancel()
 	var answer wire.Response
 	if err = p.connErr; err == nil {
+		defer time.AfterFunc(eraTimeout, func() {
+			params := `{"_meta":` + mcpMeta + "," + mcpInitialize[1:]
+			_, _ = p.conn.Call(ctx, wire.Request{Method: "initialize", Payload: []byte(params)})
+			sleep.For(ctx.Done(), eraGrace)
+			cancel()
+		}).Stop()
 		answer, err = p.conn.Call(ctx, wire.Request{Method: mcpDiscover, Payload: []byte(`{"_meta":` + mcpMeta + `}`)})
 	}
 	p.Kill("it has answered which revisions of MCP it speaks")

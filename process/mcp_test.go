@@ -14,19 +14,27 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// eraServer is an MCP server whose answer to server/discover is its second argument; it exits if that is "exit". It
-// writes what it reads to the file that its first argument names.
+// eraServer is an MCP server whose answer to server/discover is its second argument, none if that is empty; it exits if
+// that is "exit". It writes what it reads to the file that its first argument names. With a third argument its first
+// process reads nothing before it has been sent two requests.
 const eraServer = `
-import json, os, sys
+import array, fcntl, json, os, sys, termios, time
 log = open(sys.argv[1], "a")
-log.write("start\n")
+late = sys.argv[3:] and log.tell() == 0
+log.write("start\n"); log.flush()
+unread = array.array("i", [0])
+one = 0
+while late and (one == 0 or unread[0] == one):
+    one = unread[0]
+    fcntl.ioctl(0, termios.FIONREAD, unread)
+    time.sleep(0.01)
 for line in sys.stdin:
     log.write(line); log.flush()
     message = json.loads(line)
     if "id" not in message or message["method"] == "tools/call": continue
     answer = sys.argv[2] if message["method"] == "server/discover" else '"result": {}'
     if answer == "exit": sys.exit(1)
-    print('{"jsonrpc": "2.0", "id": %d, %s}' % (message["id"], answer), flush=True)
+    if answer: print('{"jsonrpc": "2.0", "id": %d, %s}' % (message["id"], answer), flush=True)
 `
 
 // A process that serves nobody is asked once for each spec. What is sent to a modern server has _meta.
@@ -37,12 +45,17 @@ func TestTheEraOfAnMCPServer(t *testing.T) {
 		"no such method":   {`"error": {"code": -32601, "message": "no"}`, spec.EraLegacy},
 		"no versions":      {`"result": {}`, spec.EraLegacy},
 		"exit":             {"exit", spec.EraLegacy},
+		"silence":          {"", spec.EraLegacy},
+		"a late start":     {`"result": {"supportedVersions": ["2026-07-28"]}`, spec.EraModern},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "log")
 			read := func() string { return textOf(t, file) }
 			sp := runs("python3", "-c", eraServer, file, c.answer)
+			if name == "a late start" {
+				sp.Pool.Command = append(sp.Pool.Command, "late")
+			}
 			sp.Pool.Protocol, sp.Pool.MaxInflight, sp.MCP.Mode = spec.ProtocolJSONRPC, 2, spec.MCPShared
 			sp.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
 			s := open(t)
