@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	// testTimeout bounds every wait; only a failing test waits that long.
-	testTimeout = 20 * time.Second
+	testTimeout = 2 * time.Minute
 	pollEvery   = 2 * time.Millisecond
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-const eventTimeout = 30 * time.Second
+const eventTimeout = 2 * time.Minute
 
 // observedHost is a host, and what it reports and announces of p/1.
 type observedHost struct {

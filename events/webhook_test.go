@@ -24,7 +24,7 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 )
 
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 // receiver is a webhook that answers with status until it is changed.
 type receiver struct {

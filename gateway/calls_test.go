@@ -413,7 +413,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	failed.Body.Close()
 	require.Equal(t, 503, failed.StatusCode, "the program's own answer")
 	lease := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000})
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
 	})
 	granted := await(t, lease)
 	require.Equal(t, 201, granted.status)

@@ -268,7 +268,11 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 					api.CodeDeadlineExceeded)
 				e.gateway.Claim("p/0", 1)
 			}
-			call := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "1000")
+			limit := "1000"
+			if c.serves {
+				limit = fmt.Sprint(timeout.Milliseconds())
+			}
+			call := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, limit)
 			require.Equal(t, c.serves, call.status == 200, "%s", call.body)
 			if c.leased && (c.recorded || !c.down) {
 				require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
@@ -302,7 +306,7 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
 		api.CodeQueueTimeout)
 	waiting := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 20_000})
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
 	})
 	asked := e.control.count("checkout")
 	require.Eventually(t, func() bool { return e.control.count("checkout") > asked+1 }, timeout, poll)

@@ -28,7 +28,7 @@ import (
 )
 
 // timeout bounds every wait of these tests; only a failing test waits so long.
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 const poll = 2 * time.Millisecond
 
@@ -77,7 +77,8 @@ func pythonSpec(t testing.TB) spec.Spec {
 	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", script}
 	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	sp.Pool.EnvFrom = []string{"PATH", "HOME"}
-	sp.Start.Timeout = spec.Duration(timeout)
+	sp.Start.Timeout, sp.Queue.Timeout, sp.Health.Timeout = spec.Duration(timeout), spec.Duration(timeout),
+		spec.Duration(timeout)
 	return sp
 }
 

@@ -83,7 +83,7 @@ func TestNoOtherCallRunsBetweenTheCallsUnderALease(t *testing.T) {
 		all.Go(func() { // by the gateway
 			for ctx.Err() == nil {
 				lease, err := e.gateway.Checkout(t.Context(), "p",
-					pool.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: 30_000})
+					pool.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: timeout.Milliseconds()})
 				if err != nil {
 					t.Errorf("no lease: %v", err)
 					return

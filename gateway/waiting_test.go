@@ -76,7 +76,7 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	first := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "first"}).lease(t)
 	var clients []<-chan answer
 	for i := range 5 {
-		clients = append(clients, e.waits(fmt.Sprint("client ", i), 30_000))
+		clients = append(clients, e.waits(fmt.Sprint("client ", i), timeout.Milliseconds()))
 	}
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t, 503, api.CodeNoWorkers)
 	lease := first
@@ -93,7 +93,7 @@ func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T)
 	e := parallel(t, 2)
 	held := e.lease(0, "one")
 	e.lease(1, "two")
-	client := e.waits("me", 30_000)
+	client := e.waits("me", timeout.Milliseconds())
 	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})))
 	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
 }

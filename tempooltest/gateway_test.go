@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/tempooltest"
 )
 
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 func TestAScript(t *testing.T) {
 	g := tempooltest.NewGateway(t, 1)

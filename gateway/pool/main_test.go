@@ -20,7 +20,7 @@ import (
 )
 
 // timeout bounds every wait of these tests; only a failing test waits so long.
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 const poll = 2 * time.Millisecond
 
@@ -66,7 +66,8 @@ func newEnv(t *testing.T) *env {
 	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
 	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
-	e.spec.Start.Timeout = spec.Duration(timeout)
+	e.spec.Start.Timeout, e.spec.Queue.Timeout = spec.Duration(timeout), spec.Duration(timeout)
+	e.spec.Health.Timeout = spec.Duration(timeout)
 	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
 	require.NoError(t, err)
 	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes,

@@ -362,7 +362,7 @@ func TestSignInsAreBoundedForEachClient(t *testing.T) {
 
 // live opens the stream of a page, emits events and returns the first that the stream brings.
 func (s *site) live(t *testing.T, query string, events ...api.Event) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?"+query, nil)
 	require.NoError(t, err)
@@ -423,7 +423,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	cancel()
-	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 30*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 2*time.Minute, 10*time.Millisecond,
 		"streams that end make room")
 
 	var all streams
@@ -446,7 +446,7 @@ func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, status)
 	for _, then := range []*access.Principal{{Name: "ops", Rights: access.All, Pools: []string{"py"}}, nil} {
 		known.Store(operator)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 // collector is an OTLP receiver over HTTP.
 type collector struct {
