@@ -18,7 +18,7 @@ import (
 
 func TestThePythonTestsOfTheExamplesPass(t *testing.T) {
 	for _, example := range []string{"codemetrics", "programs"} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover",
 			"--start-directory", "tests")

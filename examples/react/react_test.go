@@ -46,7 +46,7 @@ func TestAComponentIsRendered(t *testing.T) {
 }
 
 func TestTheServersOwnTestPasses(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "node", "--test", "server.test.js")
 	command.Env = append(os.Environ(), "NODE_SDK_CLIENT=../../sdk/node/lib/client/index.js",
