@@ -109,7 +109,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 func renewedLease(env *testEnv) {
 	t := env.t
 	pool := env.startPool(echoSpec("kept", 1))
-	const ttl = 30 * time.Second // a client that is not run for 20 s of it loses its lease
+	const ttl = time.Minute // a client that is not run for 40 s of it loses its lease
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: ttl, Wait: waitTimeout})
 	var pid int
 	require.NoError(t, json.Unmarshal(callLease(t, lease, "pid"), &pid))

@@ -123,5 +123,5 @@ func loadSpec(t *testing.T, project string) spec.Spec {
 	t.Helper()
 	s, err := spec.Load(filepath.Join(project, "pool.toml"))
 	require.NoError(t, err)
-	return s
+	return patient(s)
 }

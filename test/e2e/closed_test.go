@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -23,7 +26,9 @@ func (env *testEnv) continued(pool string) { env.continueAsNew(api.PoolWorkflowI
 func (env *testEnv) continueAsNew(id string) {
 	env.t.Helper()
 	before := env.currentRun(id)
-	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), id, "", api.SignalForceContinue, nil))
+	env.told(func(ctx context.Context) error {
+		return env.client.Temporal().SignalWorkflow(ctx, id, "", api.SignalForceContinue, nil)
+	})
 	require.Eventually(env.t, func() bool {
 		info, err := env.describe(id)
 		return err == nil && info.GetExecution().GetRunId() != before
@@ -33,8 +38,7 @@ func (env *testEnv) continueAsNew(id string) {
 // currentRun is the newest run of a workflow.
 func (env *testEnv) currentRun(id string) string {
 	env.t.Helper()
-	info, err := env.describe(id)
-	require.NoError(env.t, err)
+	info := asked(env, func(context.Context) (*workflow.WorkflowExecutionInfo, error) { return env.describe(id) })
 	return info.GetExecution().GetRunId()
 }
 
@@ -46,13 +50,20 @@ func (env *testEnv) describe(id string) (*workflow.WorkflowExecutionInfo, error)
 // terminate ends a workflow as an operator does in Temporal's Web UI.
 func (env *testEnv) terminate(workflowID string) {
 	env.t.Helper()
-	require.NoError(env.t, env.client.Temporal().TerminateWorkflow(env.t.Context(), workflowID, "", "by hand"))
+	run := env.currentRun(workflowID) // not one that begins before a second attempt
+	env.told(func(ctx context.Context) error {
+		err := env.client.Temporal().TerminateWorkflow(ctx, workflowID, run, "by hand")
+		if _, ended := errors.AsType[*serviceerror.NotFound](err); ended {
+			return nil
+		}
+		return err
+	})
 }
 
 // restAndContinue stops a worker, which then rests, and has its pool continue as new.
 func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 	env.t.Helper()
-	require.NoError(env.t, pool.Signal(env.t.Context(), slot, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.signal(pool, slot, api.SignalStop, "it rests")
 	env.waitState(pool, slot, lifecycle.Stopped)
 	env.continued(pool.Name())
 }
@@ -125,7 +136,7 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 	env := oneHost(t, "host-a")
 	pool := env.startPool(echoSpec("asleep", 2))
 	before := env.waitState(pool, 0, lifecycle.Ready)
-	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.signal(pool, 1, api.SignalStop, "it rests")
 	env.waitState(pool, 1, lifecycle.Stopped)
 	sweeps := &sweeper.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
 	started := time.Now()

@@ -87,11 +87,10 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	network := newMachine(t, 2)
 	env := newEnvWith(t)
 	env.startAgentBy(append([]string{"env"}, boxes.environment...), "boxes")
-	s := spec.Default()
+	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Image, s.Pool.Command =
 		"boxes", 1, spec.KindContainer, boxImage, []string{"/worker"}
-	s.Pool.RunArgs, s.Start.Timeout = []string{"--pull=never", "--network=ns:/run/netns/" +
-		network.name}, spec.Duration(waitTimeout)
+	s.Pool.RunArgs = []string{"--pull=never", "--network=ns:/run/netns/" + network.name}
 	pool := env.startPool(s)
 
 	// serves waits until an incarnation after the given one answers, and returns it and its container, the only one.

@@ -143,8 +143,7 @@ func fullHistory(env *testEnv) {
 			lease := env.checkout(pool, tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "",
-			api.SignalForceContinue, api.Control{}))
+		env.continueAsNew(api.WorkerWorkflowID("history", 0))
 	}
 	env.waitState(pool, 0, lifecycle.Ready)
 	newest := ctlJSON[[]lifecycle.Transition](env, "history", "history/0")

@@ -104,7 +104,8 @@ func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
 	// a server that is busy may take longer than Dial waits
 	for deadline := time.Now().Add(waitTimeout); env.client == nil; sleep(t, 50*time.Millisecond) {
 		env.client, err = tempool.Dial(t.Context(),
-			tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
+			tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(),
+				QueryTimeout: waitTimeout})
 		require.False(t, err != nil && time.Now().After(deadline), "%v", err)
 	}
 	t.Cleanup(env.client.Close)
@@ -368,6 +369,24 @@ func sleep(t *testing.T, d time.Duration) {
 		require.FailNow(t, "the test is over")
 	case <-time.After(d):
 	}
+}
+
+// asked asks the Temporal server until it answers: a request gives up after ten seconds, and a machine may stall for
+// longer.
+func asked[T any](env *testEnv, question func(context.Context) (T, error)) (answer T) {
+	env.t.Helper()
+	var err error
+	require.Eventually(env.t, func() bool {
+		answer, err = question(env.t.Context())
+		return err == nil
+	}, waitTimeout, 50*time.Millisecond, "%v", &err)
+	return answer
+}
+
+// told is asked for an order that may be given twice.
+func (env *testEnv) told(order func(context.Context) error) {
+	env.t.Helper()
+	asked(env, func(ctx context.Context) (struct{}, error) { return struct{}{}, order(ctx) })
 }
 
 // waitState waits until a worker is in a state.

@@ -18,8 +18,12 @@ import (
 func (env *testEnv) exits(code int, says api.Code, args ...string) {
 	env.t.Helper()
 	var stdout, stderr logtest.Log
-	got := cli.Run(env.t.Context(), append(args, "-o", "json", "--timeout", "3s", "--address", env.server.Address(),
-		"--namespace", env.server.Namespace()), &stdout, &stderr)
+	patience := waitTimeout
+	if says == api.CodeUnavailable {
+		patience = 3 * time.Second
+	}
+	got := cli.Run(env.t.Context(), append(args, "-o", "json", "--timeout", patience.String(), "--address",
+		env.server.Address(), "--namespace", env.server.Namespace()), &stdout, &stderr)
 	require.Equal(env.t, code, got, "tempool %v\n%s%s", args, &stdout, &stderr)
 	var failure struct{ Error struct{ Code api.Code } }
 	require.NoError(env.t, json.Unmarshal([]byte(stderr.String()), &failure), "%s", &stderr)

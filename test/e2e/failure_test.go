@@ -56,8 +56,8 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 		view := env.waitFor(pool, "the pool is back", func(v api.PoolWorkers) bool {
 			return v.Ready == 2 && v.Workers[0].Incarnation > int64(round) && v.Workers[1].Incarnation > int64(round)
 		})
-		require.Equal(t, map[string]int64{string(api.CauseHostLost): int64(round)}, view.Workers[0].RestartsByReason,
-			"one restart is enough")
+		require.Len(t, view.Workers[0].RestartsByReason, 1) // and see below
+		require.GreaterOrEqual(t, view.Workers[0].RestartsByReason[string(api.CauseHostLost)], int64(round))
 		t.Logf("ready %s after the agent was killed", time.Since(killed).Round(time.Millisecond))
 		if round == rounds {
 			break
@@ -83,7 +83,7 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 				}
 			}
 		}
-		require.Equal(t, rounds, ends)
+		require.Equal(t, rounds, ends, "one restart is enough; a start that a busy Temporal lost ends no process")
 	}
 }
 

@@ -60,7 +60,7 @@ func TestEveryViewNamesTheHolderOfALease(t *testing.T) {
 	roads := map[string]func(slot int, holder string) func(){
 		"gateway": func(_ int, holder string) func() {
 			lease := decode[api.Lease](t, mustRequest(t, env.gatewayClient("night"), "POST", "/v1/pools/held/leases",
-				`{"holder":"`+holder+`","wait_ms":30000,"ttl_ms":3600000}`, ""))
+				`{"holder":"`+holder+`","wait_ms":300000,"ttl_ms":3600000}`, ""))
 			return func() {
 				mustRequest(t, env.gatewayClient("night"), "DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, "", "")
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/spec"
 )
 
 // threeHosts starts a pool with one worker on each of three hosts. It returns the base URLs of their gateways and the
@@ -45,7 +46,9 @@ tempool.run()
 	for i := range agents {
 		agents[i] = env.startAgent(fmt.Sprintf("host-%d", i), "--capacity", "1", "--listen", "127.0.0.1:0")
 	}
-	pool = env.startPool(pythonSpec("hop", 3, path))
+	s := pythonSpec("hop", 3, path)
+	s.Call.CancelGrace = spec.Duration(waitTimeout) // a call that its caller gives up goes on
+	pool = env.startPool(s)
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)
 	for _, w := range status.Workers {
@@ -77,12 +80,12 @@ func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
 		}
 		return time.ParseDuration(string(output) + "s")
 	}
-	_, err := curl("1", "[6]")
+	_, err := curl("1", "[60]")
 	require.Error(t, err)
 	for range 9 {
-		took, err := curl("20", "[0]")
+		took, err := curl("300", "[0]")
 		require.NoError(t, err)
-		require.Less(t, took, time.Second) // 100 ms on a machine of its own
+		require.Less(t, took, 30*time.Second) // 100 ms on a machine of its own
 	}
 }
 
@@ -91,7 +94,7 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	taken := map[string]string{}
 	for range gateways { // one gateway leases the workers of all hosts
 		var lease api.Lease
-		answer := mustRequest(t, gateway, "POST", "/v1/pools/hop/leases", `{"holder":"me","wait_ms":10000}`, "")
+		answer := mustRequest(t, gateway, "POST", "/v1/pools/hop/leases", `{"holder":"me","wait_ms":300000}`, "")
 		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
 		taken[lease.Worker] = lease.ID + "~" + lease.Token
 	}
@@ -116,7 +119,7 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	answer, err = curl("-d", "100", base+"/call/count")
 	require.NoError(t, err, answer)
 	require.Equal(t, 100, strings.Count(answer, "\n"))
-	_, err = curl("-m", "1", "-d", "[600]", base+"/call/nap") // curl's leave cancels the call at the worker
+	_, err = curl("-m", "1", "-d", "[3]", base+"/call/nap") // the return of the lease waits for its end
 	require.Error(t, err)
 	answer, err = curl("-X", "PUT", "-d", `{"ttl_ms": 90000}`, base)
 	require.NoError(t, err, answer)

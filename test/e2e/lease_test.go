@@ -84,10 +84,9 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	}
 	st := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.Incarnation, st.Incarnation, "one process served them all")
-	view, err := pool.Workers(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, *pairs, view.Workers[0].LeasesGranted)
-	require.EqualValues(t, *pairs, view.Workers[0].RequestsServed)
+	view := env.waitFor(pool, "each pair is counted", func(v api.PoolWorkers) bool {
+		return v.Workers[0].LeasesGranted == int64(*pairs) && v.Workers[0].RequestsServed == int64(*pairs)
+	})
 	require.Zero(t, view.Workers[0].LeasesRefused)
 	if takesArguments || *pairs >= 1_000 { // else the history is too short
 		require.NotEqual(t, first, env.currentRun(id))
@@ -108,16 +107,17 @@ func (env *testEnv) countRuns(id string) (n int) {
 }
 
 // historyEvents are the events of a workflow's current run.
-func (env *testEnv) historyEvents(id string) (events []*history.HistoryEvent) {
+func (env *testEnv) historyEvents(id string) []*history.HistoryEvent {
 	env.t.Helper()
-	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false,
-		enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for iterator.HasNext() {
-		event, err := iterator.Next()
-		require.NoError(env.t, err)
-		events = append(events, event)
-	}
-	return events
+	return asked(env, func(ctx context.Context) (events []*history.HistoryEvent, err error) {
+		iterator := env.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for err == nil && iterator.HasNext() {
+			var event *history.HistoryEvent
+			event, err = iterator.Next()
+			events = append(events, event)
+		}
+		return events, err
+	})
 }
 
 // hasEvent reports whether a workflow's current run has an event of a type.

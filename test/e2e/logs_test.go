@@ -48,7 +48,7 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	following := make(chan int, 1)
 	go func() {
 		following <- cli.Run(ctx, []string{"logs", "talks", "-f", "--address", env.server.Address(), "--namespace",
-			env.server.Namespace()}, &followed, &followed)
+			env.server.Namespace(), "--timeout", waitTimeout.String()}, &followed, &followed)
 	}()
 	defer stop()
 	view := env.waitReady(pool, 2)

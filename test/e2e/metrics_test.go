@@ -91,7 +91,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 	require.EqualValues(t, api.CodeMethodNotFound, code)
 	lease := decode[api.Lease](t, mustRequest(t, client, "POST", "/v1/pools/seen/leases",
-		`{"holder":"me","wait_ms":30000}`, ""))
+		`{"holder":"me","wait_ms":300000}`, ""))
 	mustRequest(t, client, "DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, "", "")
 
 	var s scrape
@@ -173,7 +173,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Positive(t, s.value("tempool_pool_transition_seconds_total", "pool", "seen", "from", "starting", "to",
 		"ready"))
 
-	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
+	env.signal(pool, 0, api.SignalSuspend, "")
 	env.waitState(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).has(1, "tempool_worker_state", "worker", "seen/0", "state", "suspended")

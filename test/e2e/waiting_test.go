@@ -32,7 +32,7 @@ func eventsOfACheckoutUnderLoad(env *testEnv) {
 	gateway := env.gatewayClient("host")
 	for range checkouts {
 		var lease api.Lease
-		answer := mustRequest(t, gateway, "POST", "/v1/pools/held/leases", `{"holder":"me","wait_ms":30000}`, "")
+		answer := mustRequest(t, gateway, "POST", "/v1/pools/held/leases", `{"holder":"me","wait_ms":300000}`, "")
 		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
 		token := lease.ID + "~" + lease.Token
 		require.Equal(t, `"mine"`, mustRequest(t, gateway, "POST", "/v1/leases/"+token+"/call/echo", `"mine"`, ""))

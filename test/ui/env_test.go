@@ -58,7 +58,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, server: server, dir: dir}
 	require.Eventually(t, func() bool { // a server that is busy may take longer than Dial waits
 		f.client, err = tempool.Dial(t.Context(),
-			tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}})
+			tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}, QueryTimeout: timeout})
 		return err == nil
 	}, timeout, 50*time.Millisecond, "%v", &err)
 	t.Cleanup(f.client.Close)
