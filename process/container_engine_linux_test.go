@@ -10,11 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
 // fakeEngine is a client of an engine that runs a program of the host in a session of its own, as containers are, and
-// whose other commands hang until the file done is in the folder.
+// whose other commands hang until the file done is in the folder. Its client ends two seconds after the program.
 const fakeEngine = `#!/bin/sh
 folder=$(dirname "$0")
 env > "$folder/environment-of-$1"
@@ -30,7 +31,11 @@ done
 shift
 exec 5<&0
 setsid "$@" <&5 &
-wait
+exec >&-
+wait $!
+code=$?
+sleep 2
+exit $code
 `
 
 // setUpFakeEngine returns the folder of the engine.
@@ -67,6 +72,17 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 			require.True(t, ends(t, p).Killed)
 		})
 	}
+}
+
+// The engine's client cleans up before it ends, which takes seconds on a busy machine.
+func TestAContainerThatCrashesHasItsExitCode(t *testing.T) {
+	folder := setUpFakeEngine(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
+	p := begin(t, open(t), ofFakeEngine("read line; exit 3"))
+	require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "crash"})))
+	exit := ends(t, p)
+	require.Equal(t, 3, exit.Code, exit.Reason)
+	require.True(t, exit.Failed() && !exit.Killed, exit.Reason)
 }
 
 func TestTheEngineIsNoLongerAskedToStopAContainerThatIsKilled(t *testing.T) {

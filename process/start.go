@@ -194,7 +194,7 @@ func (p *Process) condemn(ctx context.Context, cause error) {
 	case cancelled == nil:
 		reason := fmt.Sprintf("did not become ready: %v", cause)
 		if errors.Is(cause, wire.ErrPeerClosed) || errors.Is(cause, errExitedEarly) { // its own end says more
-			if !sleep.For(p.exited, exitTimeoutAfterClose) {
+			if !sleep.For(p.exited, p.exitTime()) {
 				reason = "ended before it was ready"
 			}
 		}

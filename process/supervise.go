@@ -9,10 +9,11 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 const (
-	// exitTimeoutAfterClose is how long a process that closed its connection has to exit before it is killed.
+	// exitTimeoutAfterClose is the exitTime of a program.
 	exitTimeoutAfterClose = time.Second
 	// finalReadTimeout is how long a connection may still deliver what a process wrote before it exited.
 	finalReadTimeout = 50 * time.Millisecond
@@ -105,10 +106,19 @@ func (p *Process) signalUntilExit() {
 			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
 				p.fail(fmt.Sprintf("connection failed: %v", err))
 			default: // a worker that exits closes its connection just before
-				exitDeadline = time.Now().Add(exitTimeoutAfterClose)
+				exitDeadline = time.Now().Add(p.exitTime())
 			}
 		}
 	}
+}
+
+// exitTime is how long a process that closed its connection has to exit before it is killed. The engine of a container
+// first removes it.
+func (p *Process) exitTime() time.Duration {
+	if p.spec.Pool.Kind == spec.KindContainer {
+		return engineTimeout
+	}
+	return exitTimeoutAfterClose
 }
 
 // closeConn fails the calls in flight even if a descendant holds the connection open.
