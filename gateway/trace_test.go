@@ -307,7 +307,8 @@ func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
 
 func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 	e, s := openTraced(t, 1)
-	granted := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}, "Traceparent",
+	granted := e.do("POST", "/v1/pools/p/leases",
+		pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}, "Traceparent",
 		clientParent)
 	require.Equal(t, 201, granted.status, "%s", granted.body)
 	lease := decode[api.Lease](t, granted.body)
