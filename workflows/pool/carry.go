@@ -46,7 +46,7 @@ func (p *pool) carry() Run {
 			continue
 		}
 		// the next run sends it with the spec, which is too large to be carried for each worker
-		if s := p.target(m.To); s != nil && s.RestartID == r.ID {
+		if s := p.target(m.To); s != nil && s.Order == nil && s.RestartID == r.ID {
 			s.Order = &pendingOrder{Kind: r.Kind, Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
 		}
 	}

@@ -114,12 +114,16 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 		d.restartWorker(0, api.CauseFiles, "sent")
 		d.sendOrders()
 		require.Nil(t, p.Roster[0].Order)
-		id := p.Roster[0].RestartID
+		id, drain := p.Roster[0].RestartID, &pendingOrder{Kind: api.SignalDrain, Reason: "new disk"}
+		p.Roster[0].Order = drain
+		require.Same(t, drain, p.carry().Roster[0].Order)
+		p.Roster[0].Order = nil
 		require.Equal(t, "sent", p.carry().Roster[0].Order.Reason)
 		require.Equal(t, id, p.Roster[0].RestartID, "the next run sends it under its ID")
 		d.restartWorker(0, api.CauseOperator, "waits")
 		d.sendOrders() // not before the worker has the first one
-		require.Equal(t, "waits", p.carry().Roster[0].Order.Reason)
+		require.Equal(t, &pendingOrder{Kind: api.SignalRestart, Cause: api.CauseOperator, Reason: "waits"},
+			p.carry().Roster[0].Order)
 		require.NotEqual(t, id, p.Roster[0].RestartID)
 		return nil
 	})

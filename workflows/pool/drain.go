@@ -22,14 +22,16 @@ func (p *pool) drainRefusal(c api.Control) *api.Error {
 
 // drain drains and stops one worker, which then rests. The result is the worker's state when it has the order.
 func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, error) {
+	var run string
 	err := p.order(ctx, *c.Worker, func() {
+		run = p.slot(*c.Worker).RunID
 		p.slot(*c.Worker).Order = &pendingOrder{Kind: api.SignalDrain, Reason: c.Reason, By: c.By}
 	})
 	if err != nil {
 		return api.CheckinResult{}, err
 	}
 	s := p.slot(*c.Worker)
-	if s == nil || s.Gone {
+	if s == nil || s.Gone || s.RunID != run {
 		return api.CheckinResult{}, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
 			"worker %d has ended in the meantime", *c.Worker))
 	}

@@ -90,3 +90,16 @@ func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *tes
 	require.NoError(t, drained.Err)
 	require.Equal(t, api.CheckinResult{State: lifecycle.Degraded}, drained.Value)
 }
+
+func TestADrainOfAWorkerWhoseWorkflowHasEndedIsRefusedAlsoIfTheNextOneStartsAtOnce(t *testing.T) {
+	p := newFakePool(t)
+	var drained *workflowtest.UpdateResult
+	p.signalAt(5*time.Second, api.SignalForceContinue, api.Control{}) // the next run does not learn of the end of a child
+	p.At(10*time.Second, func() {
+		p.workers[0].exit("")
+		drained = p.update(api.UpdateDrain, api.Control{Worker: number(0)})
+	})
+	p.At(30*time.Second, func() { require.Equal(t, lifecycle.Ready, p.status().Workers[0].State) })
+	p.runUntil(time.Minute, poolOf(1))
+	requireCode(t, drained.Err, api.CodeWorkerNotFound)
+}

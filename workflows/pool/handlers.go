@@ -214,10 +214,14 @@ func (p *pool) order(ctx workflow.Context, number int, give func()) error {
 	}
 	give()
 	p.WakeUp()
-	_, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
+	has, err := workflow.AwaitWithTimeout(ctx, runningTimeout, func() bool {
 		s := p.slot(number)
 		return (s == nil || s.Order == nil) && !p.IsSending(api.WorkerWorkflowID(p.name(), number), api.SignalOrder)
 	})
+	if err == nil && !has {
+		return failure.Refusal(api.Errorf(api.CodeUnavailable, "%s has not got the order within %s; the pool goes on to "+
+			"send it", p.worker(number), runningTimeout))
+	}
 	return err
 }
 
