@@ -131,9 +131,10 @@ func (s *Supervisor) askEra(sp spec.Spec, number int64) (era string, err error) 
 	if err = p.connErr; err == nil {
 		defer time.AfterFunc(eraTimeout, func() {
 			params := `{"_meta":` + mcpMeta + "," + mcpInitialize[1:]
-			_, _ = p.conn.Call(ctx, wire.Request{Method: "initialize", Payload: []byte(params)})
-			sleep.For(ctx.Done(), eraGrace)
-			cancel()
+			if _, err := p.conn.Call(ctx, wire.Request{Method: "initialize", Payload: []byte(params)}); err == nil {
+				sleep.For(ctx.Done(), eraGrace)
+				cancel()
+			}
 		}).Stop()
 		answer, err = p.conn.Call(ctx, wire.Request{Method: mcpDiscover, Payload: []byte(`{"_meta":` + mcpMeta + `}`)})
 	}

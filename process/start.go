@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -133,12 +132,12 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process,
 		return nil, startCancelled(ctx, "%s waited for other starts", k)
 	}
 
-	ctx, cancel := context.WithTimeoutCause(ctx, launch.Spec.Start.Timeout.D(), errStartTimeout)
-	defer cancel()
-	started := time.Now()
 	if launch.era, err = s.era(ctx, launch); err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, launch.Spec.Start.Timeout.D(), errStartTimeout)
+	defer cancel()
+	started := time.Now()
 	p, err := s.spawnWithTemplate(ctx, launch)
 	if err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
@@ -194,8 +193,12 @@ func (p *Process) condemn(ctx context.Context, cause error) {
 	case cancelled == nil:
 		reason := fmt.Sprintf("did not become ready: %v", cause)
 		if errors.Is(cause, wire.ErrPeerClosed) || errors.Is(cause, errExitedEarly) { // its own end says more
-			if !sleep.For(p.exited, p.exitTime()) {
+			exit, cancel := context.WithTimeout(ctx, p.exitTime())
+			defer cancel()
+			select {
+			case <-p.exited:
 				reason = "ended before it was ready"
+			case <-exit.Done():
 			}
 		}
 		p.fail(reason)
