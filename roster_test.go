@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -90,24 +91,27 @@ func TestOfManyWorkersThoseOutOfServiceAreAsked(t *testing.T) {
 
 func TestTheWorkersThatAreAskedAreOfAllPools(t *testing.T) {
 	var views []api.PoolWorkers
-	for _, pool := range []string{"a", "b"} {
+	for pool, down := range []int{100, 1} {
 		workers := make([]api.Worker, 100)
 		for i := range workers {
-			workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName(pool, i), State: lifecycle.Starting}
+			workers[i].WorkerState = api.WorkerState{Worker: api.WorkerName(fmt.Sprint(pool), i), State: lifecycle.Ready}
+			if i >= len(workers)-down {
+				workers[i].State = lifecycle.Starting
+			}
 		}
 		views = append(views, api.PoolWorkers{Workers: workers})
 	}
 	AskOutOfService(t.Context(), views, func(context.Context, string, int) (api.WorkerState, error) {
 		return api.WorkerState{State: lifecycle.Pending}, nil
 	})
-	for _, view := range views {
+	for pool, want := range []int{63, 1} {
 		answered := 0
-		for _, w := range view.Workers {
+		for _, w := range views[pool].Workers {
 			if w.State == lifecycle.Pending {
 				answered++
 			}
 		}
-		require.Equal(t, 32, answered)
+		require.Equal(t, want, answered)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -106,25 +107,33 @@ func AskOutOfService(ctx context.Context, views []api.PoolWorkers, state AskStat
 	askWorkers(ctx, views, 0, state)
 }
 
+// takeTurns orders workers so that one of each pool comes after the other.
+func takeTurns(workers []*api.Worker) {
+	turns, ofPool := map[*api.Worker]int{}, map[string]int{}
+	for _, w := range workers {
+		pool, _, _ := strings.Cut(w.Worker, "/")
+		turns[w] = ofPool[pool]
+		ofPool[pool]++
+	}
+	slices.SortStableFunc(workers, func(a, b *api.Worker) int { return cmp.Compare(turns[a], turns[b]) })
+}
+
 // askWorkers asks up to most workers, of more up to maxAsked out of service.
 func askWorkers(ctx context.Context, views []api.PoolWorkers, most int, state AskState) {
 	ctx, cancel := context.WithTimeout(ctx, AskPatience)
 	defer cancel()
 	var asked []*api.Worker
-	for i, more := 0, true; more; i++ { // each pool in turn, so that no large one leaves nothing for the others
-		more = false
-		for _, view := range views {
-			if i >= len(view.Workers) {
-				continue
-			}
-			more = true
-			if w := &view.Workers[i]; (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended {
+	for _, view := range views {
+		for i := range view.Workers {
+			w := &view.Workers[i]
+			if (w.State.Live() || w.State == lifecycle.Pending) && !view.Ended {
 				asked = append(asked, w)
 			}
 		}
 	}
 	if len(asked) > most {
 		asked = slices.DeleteFunc(asked, func(w *api.Worker) bool { return w.State.InService() })
+		takeTurns(asked) // no large pool leaves nothing for the others
 		asked = asked[:min(len(asked), maxAsked)]
 	}
 	sleep.Each(len(asked), concurrentQueries, func(i int) {
