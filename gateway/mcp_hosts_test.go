@@ -19,7 +19,7 @@ import (
 func TestASessionOfMCPBeginsWhereAWorkerIsFree(t *testing.T) {
 	t.Parallel()
 	servers := []option{withModern(t, spec.MCPSession), legacy(func(sp *spec.Spec) {
-		sp.Queue.Timeout = spec.Duration(20 * time.Second) // which the last client waits for in vain
+		sp.Queue.Timeout = spec.Duration(8 * time.Second) // which the last client waits for in vain
 	})}
 	for workers, hosts := range [][]string{{"there"}, {"here", "there"}} {
 		there := openThere(t, servers...)

@@ -135,7 +135,7 @@ func TestAFloodOfOutputFillsNoDiskAndSlowsNoCall(t *testing.T) {
 	flood.Kill("enough")
 	ends(t, flood)
 	t.Log("slowest call beside the flood:", took[len(took)-1])
-	require.Less(t, took[len(took)/2], 2*time.Second, "of half of the calls: all stop while the machine does")
+	require.Less(t, took[len(took)*9/10], 2*time.Second, "of nine in ten calls: all stop while the machine does")
 	lines := logOf(t, s, "flood/0", 0)
 	require.Equal(t, "tempool: ended: killed: enough", lines[len(lines)-1])
 	bytes := int64(0)

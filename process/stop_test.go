@@ -234,8 +234,10 @@ func TestAStrangerThatHoldsThePipesDoesNotBlockTheEnd(t *testing.T) {
 
 func TestDeadOrphansOfALiveTreeAreReaped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	begin(t, open(t), sh(`(setsid sh -c 'echo $$ > `+file+`; sleep 0.2' &); exec sleep 1000`))
+	begin(t, open(t), sh(`(setsid sh -c 'echo $$ > `+file+`; until [ -e `+file+`.seen ]; do sleep 0.01; done' &);
+		exec sleep 1000`))
 	orphan := pidIn(t, file)
+	require.NoError(t, os.WriteFile(file+".seen", nil, 0o600))
 	eventually(t, func() bool { return !orphan.Exists() }, "a dead orphan must not stay a zombie")
 }
 

@@ -72,12 +72,13 @@ func TestPoolsServeWhileTemporalIsDown(t *testing.T) {
 	<-env.server.Done()
 	from := busy.calls.Load()
 	// long enough for the client to refresh its roster in vain
-	for end := time.Now().Add(*outage); time.Now().Before(end) || busy.calls.Load() <= from+100; calls++ {
+	for end := time.Now().Add(*outage); time.Now().Before(end); calls++ {
 		var answer int
 		require.NoError(t, plane.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)
 		sleep(t, 20*time.Millisecond)
 	}
+	require.Eventually(t, func() bool { return busy.calls.Load() > from+100 }, waitTimeout, 10*time.Millisecond)
 	l := startLoad(t, client, "/v1/pools/rested/call/echo", 1000, 4)
 	require.Eventually(t, func() bool { return l.calls.Load() >= 3_000 }, waitTimeout, 10*time.Millisecond)
 	callLease(t, kept, "echo")
