@@ -44,7 +44,7 @@ func newTestServer(ctx context.Context, t *testing.T) (*devserver.Server, func(.
 
 // serverWait bounds a wait for a server that may have to be downloaded and may be slow; only a failing test takes so
 // long.
-const serverWait = 3 * time.Minute
+const serverWait = 5 * time.Minute
 
 // newTestMembership is that of the agent of host h, which joins through the connection.
 func newTestMembership(t *testing.T, connection client.Client, namespace string) *membership {
