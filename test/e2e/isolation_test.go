@@ -94,6 +94,9 @@ func attackIsolation(t *testing.T, by string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), *soak)
 	defer cancel()
+	// patient lasts until the holder on a slow machine has called, too
+	patient, end := context.WithTimeout(t.Context(), *soak+waitTimeout)
+	defer end()
 	lasts := func(d time.Duration) bool { // the attack, for so long
 		select {
 		case <-ctx.Done():
@@ -135,18 +138,18 @@ func attackIsolation(t *testing.T, by string) {
 		})
 	}
 	group.Go(func() {
-		for ctx.Err() == nil {
+		for ctx.Err() == nil || leased.Load() == 0 && patient.Err() == nil {
 			name, key := whose()
-			lease, err := pool.Checkout(ctx, tempool.CheckoutOptions{Holder: "holder", Key: key})
+			lease, err := pool.Checkout(patient, tempool.CheckoutOptions{Holder: "holder", Key: key})
 			if err != nil {
 				continue
 			}
 			for range 3 {
-				if _, err := lease.CallRaw(ctx, "use", fmt.Appendf(nil, "%q", name)); err == nil {
+				if _, err := lease.CallRaw(patient, "use", fmt.Appendf(nil, "%q", name)); err == nil {
 					leased.Add(1)
 				}
 			}
-			_ = lease.Checkin(ctx, api.OutcomeOK)
+			_ = lease.Checkin(patient, api.OutcomeOK)
 		}
 	})
 	group.Go(func() {
