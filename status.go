@@ -107,15 +107,15 @@ func AskOutOfService(ctx context.Context, views []api.PoolWorkers, state AskStat
 	askWorkers(ctx, views, 0, state)
 }
 
-// takeTurns orders workers so that one of each pool comes after the other.
-func takeTurns(workers []*api.Worker) {
-	turns, ofPool := map[*api.Worker]int{}, map[string]int{}
+// roundRobin orders workers so that each pool has one among the first, then a second one, and so on.
+func roundRobin(workers []*api.Worker) {
+	ranks, ofPool := map[*api.Worker]int{}, map[string]int{}
 	for _, w := range workers {
 		pool, _, _ := strings.Cut(w.Worker, "/")
-		turns[w] = ofPool[pool]
+		ranks[w] = ofPool[pool]
 		ofPool[pool]++
 	}
-	slices.SortStableFunc(workers, func(a, b *api.Worker) int { return cmp.Compare(turns[a], turns[b]) })
+	slices.SortStableFunc(workers, func(a, b *api.Worker) int { return cmp.Compare(ranks[a], ranks[b]) })
 }
 
 // askWorkers asks up to most workers, of more up to maxAsked out of service.
@@ -133,7 +133,7 @@ func askWorkers(ctx context.Context, views []api.PoolWorkers, most int, state As
 	}
 	if len(asked) > most {
 		asked = slices.DeleteFunc(asked, func(w *api.Worker) bool { return w.State.InService() })
-		takeTurns(asked) // no large pool leaves nothing for the others
+		roundRobin(asked) // no large pool leaves nothing for the others
 		asked = asked[:min(len(asked), maxAsked)]
 	}
 	sleep.Each(len(asked), concurrentQueries, func(i int) {

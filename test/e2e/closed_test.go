@@ -26,7 +26,7 @@ func (env *testEnv) continued(pool string) { env.continueAsNew(api.PoolWorkflowI
 func (env *testEnv) continueAsNew(id string) {
 	env.t.Helper()
 	before := env.currentRun(id)
-	env.told(func(ctx context.Context) error {
+	env.repeat(func(ctx context.Context) error {
 		return env.client.Temporal().SignalWorkflow(ctx, id, "", api.SignalForceContinue, nil)
 	})
 	require.Eventually(env.t, func() bool {
@@ -51,7 +51,7 @@ func (env *testEnv) describe(id string) (*workflow.WorkflowExecutionInfo, error)
 func (env *testEnv) terminate(workflowID string) {
 	env.t.Helper()
 	run := env.currentRun(workflowID) // not one that begins before a second attempt
-	env.told(func(ctx context.Context) error {
+	env.repeat(func(ctx context.Context) error {
 		err := env.client.Temporal().TerminateWorkflow(ctx, workflowID, run, "by hand")
 		if _, ended := errors.AsType[*serviceerror.NotFound](err); ended {
 			return nil

@@ -256,7 +256,7 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 // beginPool starts a pool without waiting for its workers.
 func (env *testEnv) beginPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
-	env.told(func(ctx context.Context) error {
+	env.repeat(func(ctx context.Context) error {
 		err := env.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s})
 		if api.CodeOf(err) == api.CodePoolExists { // an attempt that got no answer has started it
 			return nil
@@ -389,8 +389,8 @@ func asked[T any](env *testEnv, question func(context.Context) (T, error)) (answ
 	return answer
 }
 
-// told is asked for an order that may be given twice.
-func (env *testEnv) told(order func(context.Context) error) {
+// repeat gives an order, which may arrive twice, until it is answered.
+func (env *testEnv) repeat(order func(context.Context) error) {
 	env.t.Helper()
 	asked(env, func(ctx context.Context) (struct{}, error) { return struct{}{}, order(ctx) })
 }

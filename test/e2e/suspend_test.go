@@ -20,7 +20,7 @@ import (
 
 func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) {
 	env.t.Helper()
-	env.told(func(ctx context.Context) error { return pool.Signal(ctx, slot, signal, api.Control{Reason: reason}) })
+	env.repeat(func(ctx context.Context) error { return pool.Signal(ctx, slot, signal, api.Control{Reason: reason}) })
 }
 
 func TestASuspension(t *testing.T) {
