@@ -92,17 +92,17 @@ func (g *Gateway) routes() []route {
 func (g *Gateway) registerRoutes() {
 	allowed := make(map[string][]string)
 	for _, r := range g.routes() {
-		pattern := r.method + " " + r.path
+		handle := g.traced(r, r.guard(g.refer))
+		g.mux.HandleFunc(r.method+" "+r.path, handle)
 		before, open := strings.CutSuffix(r.path, anyMethod)
 		if open { // the mux would redirect a path without a method
 			g.mux.HandleFunc(before, notFound)
 		}
 		if open && strings.HasSuffix(before, "/call") { // workers of protocol none take every method; see serveCall
-			pattern = r.path
+			g.mux.HandleFunc(r.path, handle)
 		} else {
 			allowed[r.path] = append(allowed[r.path], r.method)
 		}
-		g.mux.HandleFunc(pattern, g.traced(r, r.guard(g.refer)))
 	}
 	for path, methods := range allowed {
 		if slices.Contains(methods, http.MethodGet) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,11 +60,11 @@ func measureCalls(ctx context.Context, b *bench) {
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
 	body := bytes.Repeat([]byte("x"), callBytes)
+	request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.echoInflight(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
 		echo := b.startPool(ctx, sp, startPolled)
-		request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
 		poll(ctx, startPolled, func(context.Context) (err error) {
 			if free, _ := g.FreeSlots(echo.Name()); free < callWorkers*kind.inflight {
 				err = fmt.Errorf("the gateway has %d of %d slots of pool %s", free, callWorkers*kind.inflight, echo.Name())
@@ -84,6 +85,9 @@ func measureCalls(ctx context.Context, b *bench) {
 		add(single+how, pids, 1, byPool)
 		addRoadrunner(rrSingle+how, 1, map[int]*roadrunner{0: rr, 1: rrBound}[kind.coresEach])
 	}
+	b.timeCalls(ctx, func(ctx context.Context, _ int) error {
+		return checkEcho(body)(g.CallPool(ctx, "calls-1-0", request))
+	})
 	leased, pids := b.leased(ctx, g, body)
 	add("8 callers, max_inflight 4, client leases", pids, callers, leased)
 
@@ -99,17 +103,39 @@ func measureCalls(ctx context.Context, b *bench) {
 		}
 	}
 	for _, c := range []struct {
-		ours, theirs string
-		target       float64
-	}{{eight, rrEight, 1.2}, {four, rrEight, 1.5}, {single, rrSingle, 1.2}} {
+		ours, theirs  string
+		target, bound float64 // 0 for none
+	}{{eight, rrEight, 1.2, 0.9}, {four, rrEight, 1.5, 1.2}, {single, rrSingle, 1.05, 0}} {
 		ratio := r.ratio(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
 		r.atLeast(c.ours+", relative to RoadRunner", ratio.Median, c.target, "×")
-		for _, theirs := range []string{c.theirs, c.theirs + bound} {
-			r.ratio(c.ours+bound+" ÷ "+theirs, rates[c.ours+bound], rates[theirs])
+		r.ratio(c.ours+bound+" ÷ "+c.theirs, rates[c.ours+bound], rates[c.theirs])
+		ratio = r.ratio(c.ours+bound+" ÷ "+c.theirs+bound, rates[c.ours+bound], rates[c.theirs+bound])
+		if c.bound > 0 {
+			r.atLeast(c.ours+bound+", relative to RoadRunner"+bound, ratio.Median, c.bound, "×")
 		}
 	}
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers,
 		callBytes, callSpan, callWarm)
+}
+
+// timeCalls measures how long calls take with one, eight and 64 callers, each of which calls again at once.
+func (b *bench) timeCalls(ctx context.Context, call func(context.Context, int) error) {
+	numbers := []int{1, callers, 64}
+	var rows [][2]*series
+	for _, n := range numbers {
+		name := fmt.Sprintf("time of a call, callers: %d, max_inflight 1, ", n)
+		rows = append(rows, [2]*series{b.result.row(name+"p50", "µs"), b.result.row(name+"p99", "µs")})
+	}
+	b.inTurn(len(numbers), func(side int) {
+		took := make([][]float64, numbers[side])
+		perSecond(ctx, len(took), callSpan, func(ctx context.Context, caller int) (err error) {
+			took[caller] = append(took[caller], 1000*timed(func() error { err = call(ctx, caller); return nil }))
+			return err
+		})
+		all := slices.Sorted(slices.Values(slices.Concat(took...)))
+		rows[side][0].add(all[len(all)/2])
+		rows[side][1].add(all[len(all)*99/100])
+	})
 }
 
 func checkEcho(body []byte) func(*pool.Response, error) error {

@@ -17,9 +17,9 @@ import (
 
 // processor measures the processor time of a call, in the Go program and in the Python workers.
 type processor struct {
-	program        int   // the process of the Go side
-	workers        []int // those of the workers
-	ofGo, ofPython *series
+	program        int     // the process of the Go side
+	workers        []int   // those of the workers
+	ofGo, ofPython *series // ofPython is nil for no workers
 }
 
 // during runs a side and adds what its calls took.
@@ -28,7 +28,9 @@ func (p *processor) during(run func() (perSecond float64)) (perSecond float64) {
 	perSecond = run()
 	calls := perSecond * time.Since(began).Seconds()
 	p.ofGo.add((processorTime(p.program) - ofGo).Seconds() * 1e6 / calls)
-	p.ofPython.add((processorTime(p.workers...) - ofPython).Seconds() * 1e6 / calls)
+	if p.ofPython != nil {
+		p.ofPython.add((processorTime(p.workers...) - ofPython).Seconds() * 1e6 / calls)
+	}
 	return perSecond
 }
 

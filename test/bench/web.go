@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -22,57 +24,85 @@ const (
 	webSpan        = 2 * time.Second
 )
 
-// webSide is a server and its target: how many times as fast the gateway must be, at max_inflight 1.
+// webSide is a server and its target: how many times as fast the gateway must be, at max_inflight 1; 0 for none.
 type webSide struct {
-	name, url string
-	target    float64
-	row       *series
+	name, url      string
+	target         float64
+	program        int   // the process of a server in Go; 0 for another one
+	workers        []int // its Python processes
+	row            *series
+	ofGo, ofPython *series
 }
 
-// measureWeb compares calls over HTTP with gunicorn and uWSGI.
+// measureWeb compares calls over HTTP with gunicorn and uWSGI, and with what net/http alone takes.
 func measureWeb(ctx context.Context, b *bench) {
 	r := b.result
 	sides := b.startWeb(ctx)
 	body := bytes.Repeat([]byte("x"), webBytes)
 	for i, side := range sides {
 		sides[i].row = r.row(side.name, "requests/s")
+		if side.program != 0 {
+			sides[i].ofGo = r.row(side.name+", Go", "µs/call")
+		}
+		if len(side.workers) > 0 {
+			sides[i].ofPython = r.row(side.name+", Python", "µs/call")
+		}
 		poll(ctx, startPolled, func(ctx context.Context) error { return postEcho(ctx, side.url, body) })
 	}
-	b.inTurn(len(sides), func(side int) {
-		b.wrk(ctx, sides[side].url, webWarm)
-		sides[side].row.add(b.wrk(ctx, sides[side].url, webSpan))
+	b.inTurn(len(sides), func(i int) {
+		side := sides[i]
+		load := func() float64 { return b.wrk(ctx, side.url, webSpan) }
+		b.wrk(ctx, side.url, webWarm)
+		if side.program == 0 {
+			side.row.add(load())
+		} else {
+			side.row.add((&processor{side.program, side.workers, side.ofGo, side.ofPython}).during(load))
+		}
 	})
-	for _, other := range sides[:3] {
-		ratio := r.ratio("gateway, max_inflight 1 ÷ "+other.name, sides[3].row, other.row)
-		r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
+	gateway := sides[len(sides)-2]
+	for _, other := range sides[:len(sides)-2] {
+		ratio := r.ratio(gateway.name+" ÷ "+other.name, gateway.row, other.row)
+		if other.target > 0 {
+			r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
+		}
 	}
+	r.atMost(gateway.name+", processor time in the agent", gateway.ofGo.Median, 25, "µs")
 	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine",
 		callWorkers, webBytes, webConnections)
-	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; its gthread " +
-		"workers, of four threads each, and the gateway keep it open")
+	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; the others keep " +
+		"it open; a process of uWSGI's --http11-socket serves one connection until it ends, and the rest of them wait")
 }
 
-// startWeb starts all sides; the gateway with max_inflight 1 is the fourth.
+// startWeb starts all sides; the gateway with max_inflight 1 is the last but one.
 func (b *bench) startWeb(ctx context.Context) []webSide {
-	sync, gthread, uwsgi, gateway := freeAddress(), freeAddress(), freeAddress(), freeAddress()
+	sync, gthread, closing, open, gateway := freeAddress(), freeAddress(), freeAddress(), freeAddress(), freeAddress()
 	processes := fmt.Sprint(callWorkers)
 	b.startWebserver("gunicorn", "--workers", processes, "--bind", sync, "wsgi_echo:app")
 	b.startWebserver("gunicorn", "--worker-class", "gthread", "--threads", fmt.Sprint(webConnections/callWorkers),
 		"--keep-alive", "75", "--workers", processes, "--bind", gthread, "wsgi_echo:app")
+	uwsgi := []string{"--plugin", "python3", "--wsgi-file", "wsgi_echo.py", "--callable", "app", "--master",
+		"--processes", processes, "--need-app", "--die-on-term", "--disable-logging"}
 	// Without this header, wrk counts each closed connection as an error.
-	b.startWebserver("uwsgi", "--plugin", "python3", "--http-socket", uwsgi, "--wsgi-file", "wsgi_echo.py",
-		"--callable", "app", "--master", "--processes", processes, "--need-app", "--die-on-term", "--disable-logging",
-		"--add-header", "Connection: close")
-	b.agent(ctx, "web", false, "--listen", gateway)
+	b.startWebserver("uwsgi", append([]string{"--http-socket", closing, "--add-header", "Connection: close"}, uwsgi...)...)
+	b.startWebserver("uwsgi", append([]string{"--http11-socket", open}, uwsgi...)...)
+	agent := b.agent(ctx, "web", false, "--listen", gateway)
+	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		body, _ := io.ReadAll(r.Body) // postEcho and wrk notice a part
+		_, _ = w.Write(body)
+	}))
+	b.atEnd(func(context.Context) error { bare.Close(); return nil })
 	sides := []webSide{
 		{name: "gunicorn, sync", url: "http://" + sync + "/", target: 3},
 		{name: "gunicorn, gthread with keep-alive", url: "http://" + gthread + "/", target: 1.5},
-		{name: "uWSGI, --http-socket", url: "http://" + uwsgi + "/", target: 1.5},
+		{name: "uWSGI, --http-socket", url: "http://" + closing + "/", target: 1.5},
+		{name: "uWSGI, --http11-socket", url: "http://" + open + "/", target: 1},
+		{name: "net/http alone", url: bare.URL, program: os.Getpid()},
 	}
 	for _, inflight := range []int{1, 4} {
 		pool := b.startPool(ctx, b.echoInflight(fmt.Sprintf("web-%d", inflight), callWorkers, inflight), startPolled)
-		sides = append(sides, webSide{name: fmt.Sprintf("gateway, max_inflight %d", inflight),
-			url: "http://" + gateway + "/v1/pools/" + pool.Name() + "/call/echo"})
+		sides = append(sides, webSide{name: fmt.Sprintf("gateway, max_inflight %d", inflight), program: agent.Process.Pid,
+			url: "http://" + gateway + "/v1/pools/" + pool.Name() + "/call/echo", workers: workersOf(ctx, pool)})
 	}
 	return sides
 }
