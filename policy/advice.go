@@ -182,8 +182,9 @@ func recommendations(p pool, measured []worker) []string {
 	about(func(w worker) bool { return w.State == lifecycle.Suspended },
 		"To let {all} serve again: tempool workers resume {one}.")
 	about(func(w worker) bool { return w.State == lifecycle.Pending && w.code == api.ReasonNoCapacity },
-		"Start an agent that can take {all}, raise --capacity of one, or let one that drains have workers again (tempool "+
-			"hosts undrain HOST); tempool pool status "+p.Pool+" shows what is missing.")
+		"Start an agent that can take {all}, raise --capacity of one, free what the reason says a host lacks (such as disk "+
+			"space), or let one that drains have workers again (tempool hosts undrain HOST); tempool pool status "+p.Pool+
+			" shows what is missing.")
 	if p.status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one " +
 			"at a time.")

@@ -101,8 +101,9 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.State, w.Reason, w.code = lifecycle.Pending, "nobody took it; start an…", api.ReasonNoCapacity // as in a roster
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an…"},
-			[]string{"Start an agent that can take p/1, raise --capacity of one, or let one that drains have workers again " +
-				"(tempool hosts undrain HOST); tempool pool status p shows what is missing."},
+			[]string{"Start an agent that can take p/1, raise --capacity of one, free what the reason says a host " +
+				"lacks (such as disk space), or let one that drains have workers again (tempool hosts undrain HOST); " +
+				"tempool pool status p shows what is missing."},
 		},
 		"a rollout that halted": {
 			func() pool { p := poolOf(well(0)); p.Rollout = &api.Rollout{Halted: "halted: p/0 is gone"}; return p }(),
