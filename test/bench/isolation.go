@@ -168,7 +168,8 @@ print(runs)`, span.Seconds())
 		return left
 	}
 	settled()
-	template := slices.MinFunc(processesOf("uses"), func(a, b int) int { return cmp.Compare(startOf(a), startOf(b)) })
+	byAge := func(a, b int) int { return cmp.Compare(startOf(a), startOf(b)) }
+	template := slices.MinFunc(processesOf("uses"), byAge)
 	memory, files := residentMB(template), openFiles()
 	from, killed := uses.Load(), 0
 	done := make(chan struct{})
@@ -183,8 +184,9 @@ print(runs)`, span.Seconds())
 		}
 	}()
 	for !sleep.Ended(done) {
-		all := slices.DeleteFunc(processesOf("uses"), func(pid int) bool { return pid == template })
-		if len(all) > 0 && syscall.Kill(all[rand.N(len(all))], syscall.SIGKILL) == nil {
+		all := slices.SortedFunc(slices.Values(processesOf("uses")), byAge)
+		// The oldest is the template, or the one in its place: without any, no process starts.
+		if len(all) > 1 && syscall.Kill(all[1+rand.N(len(all)-1)], syscall.SIGKILL) == nil {
 			killed++
 		}
 		sleep.For(done, time.Second)
