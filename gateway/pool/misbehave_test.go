@@ -73,10 +73,6 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	workers := []string{"p/0", "p/1"}
 	over := make(chan struct{})
 	var callers, keepers sync.WaitGroup
-	calls := 300
-	if testing.Short() { // make test, which is to end soon; make test-all makes all of them
-		calls = 100
-	}
 	for _, worker := range workers {
 		proc, err := e.startAs(worker, 1)
 		require.NoError(t, err)
@@ -97,7 +93,7 @@ func TestNoCallIsLostOrMadeTwiceWhateverHappens(t *testing.T) {
 	answered, refused := map[string]bool{}, map[string]bool{}
 	for caller := range 8 {
 		callers.Go(func() {
-			for n := range calls {
+			for n := range 300 {
 				if n%40 == 39 {
 					e.operate(workers[rand.IntN(len(workers))], int64(n))
 				}
