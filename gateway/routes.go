@@ -98,7 +98,8 @@ func (g *Gateway) registerRoutes() {
 		if open { // the mux would redirect a path without a method
 			g.mux.HandleFunc(before, notFound)
 		}
-		if open && strings.HasSuffix(before, "/call") { // workers of protocol none take every method; see serveCall
+		// Workers of protocol none take every method; see serveCall. The usual one is found first, in half the allocations.
+		if open && strings.HasSuffix(before, "/call") {
 			g.mux.HandleFunc(r.path, handle)
 		} else {
 			allowed[r.path] = append(allowed[r.path], r.method)
