@@ -33,7 +33,8 @@ const (
 // pool.
 func measureCalls(ctx context.Context, b *bench) {
 	agent := b.localAgent(ctx, "calls")
-	rr, rrBound := b.startRoadrunner(ctx, callWorkers, 0), b.startRoadrunner(ctx, callWorkers, runtime.NumCPU())
+	rr, rrBound := b.startRoadrunner(ctx, "worker.py", "", 0), b.startRoadrunner(ctx, "worker.py", "", runtime.NumCPU())
+	rrEqual := b.startRoadrunner(ctx, "worker_equal.py", "echo\x00", runtime.NumCPU())
 
 	r, g := b.result, agent.Gateway()
 	type callSide struct {
@@ -57,8 +58,10 @@ func measureCalls(ctx context.Context, b *bench) {
 	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
 	const bound = ", one core per worker"
+	const equalBound = rrEight + " with equal work" + bound
 	addRoadrunner(rrEight, callers, rr)
 	addRoadrunner(rrEight+bound, callers, rrBound)
+	addRoadrunner(equalBound, callers, rrEqual)
 	body := bytes.Repeat([]byte("x"), callBytes)
 	request := pool.Request{Method: "echo", Body: body, Priority: pool.DefaultPriority}
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
@@ -114,6 +117,8 @@ func measureCalls(ctx context.Context, b *bench) {
 			r.atLeast(c.ours+bound+", relative to RoadRunner"+bound, ratio.Median, c.bound, "×")
 		}
 	}
+	ratio := r.ratio(eight+bound+" ÷ "+equalBound, rates[eight+bound], rates[equalBound])
+	r.atLeast(eight+bound+", relative to "+equalBound, ratio.Median, 1.2, "×")
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers,
 		callBytes, callSpan, callWarm)
 }
@@ -171,27 +176,31 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway, body []byte) (ca
 type roadrunner struct {
 	requests *json.Encoder
 	results  *json.Decoder
+	context  string // of each call
 	pid      int
 	workers  []int // their processes
 }
 
-// startRoadrunner starts the pool. cores is 0 or the number of cores over which its workers are bound, one core each.
-func (b *bench) startRoadrunner(ctx context.Context, workers, cores int) *roadrunner {
+// startRoadrunner starts the pool with a program of its folder. callContext is what its calls carry beside their body;
+// cores is 0 or the number of cores over which the workers are bound, one core each.
+func (b *bench) startRoadrunner(ctx context.Context, worker, callContext string, cores int) *roadrunner {
 	source := filepath.Join(b.root, "test", "bench", "roadrunner")
 	program := filepath.Join(b.dir, "roadrunner")
 	must(output(ctx, source, "go", "build", "-o", program, "."))
-	cmd := exec.Command(program, strconv.Itoa(workers), strconv.Itoa(cores), b.python, filepath.Join(source, "worker.py"))
+	cmd := exec.Command(program, strconv.Itoa(callWorkers), strconv.Itoa(cores), b.python, filepath.Join(source, worker))
 	results, requests := must(cmd.StdoutPipe()), must(cmd.StdinPipe())
 	b.launch("RoadRunner's pool", cmd, true, requests.Close)
-	r := &roadrunner{requests: json.NewEncoder(requests), results: json.NewDecoder(results), pid: cmd.Process.Pid}
-	r.perSecond(workers, 1, 0) // it answers when its workers are ready
+	r := &roadrunner{json.NewEncoder(requests), json.NewDecoder(results), callContext, cmd.Process.Pid, nil}
+	r.perSecond(callWorkers, 1, 0) // it answers when its workers are ready
 	r.workers = childrenOf(ctx, r.pid)
 	return r
 }
 
 // perSecond measures RoadRunner for a span and returns the calls per second.
 func (r *roadrunner) perSecond(callers, bytes int, span time.Duration) float64 {
-	check(r.requests.Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()}))
+	check(r.requests.Encode(map[string]any{
+		"callers": callers, "context": r.context, "bytes": bytes, "ms": span.Milliseconds(),
+	}))
 	var result struct {
 		PerSecond float64 `json:"per_second"`
 	}

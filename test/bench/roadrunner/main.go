@@ -4,7 +4,8 @@
 //	roadrunner WORKERS CORES COMMAND [ARGUMENT…]
 //
 // CORES is 0 or the number of cores over which the workers are bound, one core each, with the program taskset.
-// A request is a line {"callers": 8, "bytes": 100, "ms": 1000}; the result is a line {"per_second": 50000}.
+// A request is a line {"callers": 8, "context": "", "bytes": 100, "ms": 1000}, with the context and the number of bytes
+// of a call; the result is a line {"per_second": 50000}.
 package main
 
 import (
@@ -61,14 +62,17 @@ func run(args []string) error {
 	defer p.Destroy(ctx)
 	requests, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
-		var r struct{ Callers, Bytes, MS int }
+		var r struct {
+			Callers, Bytes, MS int
+			Context            string
+		}
 		if err := requests.Decode(&r); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("read a request: %w", err)
 		}
-		body := bytes.Repeat([]byte("x"), r.Bytes)
-		perSecond, err := measure(ctx, p, r.Callers, body, time.Duration(r.MS)*time.Millisecond)
+		call := payload.Payload{Context: []byte(r.Context), Body: bytes.Repeat([]byte("x"), r.Bytes)}
+		perSecond, err := measure(ctx, p, r.Callers, call, time.Duration(r.MS)*time.Millisecond)
 		if err == nil {
 			err = results.Encode(map[string]float64{"per_second": perSecond})
 		}
@@ -79,14 +83,15 @@ func run(args []string) error {
 }
 
 // measure runs the callers; each calls again as soon as its last call returns.
-func measure(ctx context.Context, p *static_pool.Pool, callers int, body []byte, span time.Duration) (float64, error) {
+func measure(ctx context.Context, p *static_pool.Pool, callers int, request payload.Payload, span time.Duration) (
+	float64, error) {
 	counts, failures := make([]int, callers), make([]error, callers)
 	var group sync.WaitGroup
 	began := time.Now()
 	for i := range callers {
 		group.Go(func() {
 			for time.Since(began) < span && failures[i] == nil {
-				failures[i] = call(ctx, p, body)
+				failures[i] = call(ctx, p, request)
 				counts[i]++
 			}
 		})
@@ -100,8 +105,8 @@ func measure(ctx context.Context, p *static_pool.Pool, callers int, body []byte,
 	return float64(calls) / took, errors.Join(failures...)
 }
 
-func call(ctx context.Context, p *static_pool.Pool, body []byte) error {
-	results, err := p.Exec(ctx, &payload.Payload{Body: body}, make(chan struct{}, 1))
+func call(ctx context.Context, p *static_pool.Pool, request payload.Payload) error {
+	results, err := p.Exec(ctx, &request, make(chan struct{}, 1))
 	if err != nil {
 		return fmt.Errorf("call: %w", err)
 	}
@@ -109,8 +114,8 @@ func call(ctx context.Context, p *static_pool.Pool, body []byte) error {
 	if result.Error() != nil {
 		return fmt.Errorf("call: %w", result.Error())
 	}
-	if !bytes.Equal(result.Body(), body) {
-		return fmt.Errorf("sent %d bytes, got %d back", len(body), len(result.Body()))
+	if !bytes.Equal(result.Body(), request.Body) {
+		return fmt.Errorf("sent %d bytes, got %d back", len(request.Body), len(result.Body()))
 	}
 	return nil
 }

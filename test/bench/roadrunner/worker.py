@@ -1,4 +1,4 @@
-"""A minimal Python worker for RoadRunner's pool that returns its input.
+"""A minimal Python worker for RoadRunner's pool that returns its input. worker_equal.py is one that does Tempool's work.
 
 It reads frames from stdin and writes frames to stdout: a header of 12 bytes (version and header length, flags, payload length, a CRC-32 of
 those six bytes, two reserved bytes), options of 4 bytes, and the payload, of which the first option's number of bytes is context.
@@ -54,4 +54,5 @@ def main():
             buffer = buffer[end:]
 
 
-main()
+if __name__ == "__main__":
+    main()
