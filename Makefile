@@ -14,9 +14,10 @@ TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 8
 
-# Without the test cache, which does not track servers and processes.
+# Without the test cache, which does not track servers and processes; without what nobody reads of a hundred test programs: vet is a step of its own,
+# and a debugger's symbols take a third of the linking.
 TESTRUN = GOTESTSUM=$(SUMMARIZER) scripts/test.sh
-TESTS   = -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
+TESTS   = -count=1 -vet=off -ldflags=-s -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT)
 
 .PHONY: test test-all check lines build build-darwin bin tree format vet staticcheck govulncheck workflowcheck compose-check alerts-check release-snapshot packages-check temporal-server test-race replay-test ui-test test-cluster test-traces test-alerts bench soak replay-record replay-state-fields
 
