@@ -129,10 +129,6 @@ func (a *Agent) leaseActivities() map[string]any {
 		api.ActivityCheckin: leases.Checkin}
 }
 
-// workflowPollers are as many as a host may have for 150 hosts to share a frontend's polls (docs/sizing.md). Each takes
-// one task in a round trip to Temporal, and a view of a pool asks each of its workers twice.
-const workflowPollers = 8
-
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
 	tracing, err := a.traces.ofExecute()
@@ -141,8 +137,8 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	}
 	interceptors := workflows.Interceptors(a.client.DataConverter(), a.emitOfWorkflow)
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, MaxConcurrentWorkflowTaskPollers: workflowPollers,
-		Interceptors: append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true,
+		Interceptors:            append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
