@@ -112,7 +112,8 @@ func failsCalls(env *testEnv, p *tempool.Pool) {
 
 func workers(command string, further ...string) func(*testEnv, *tempool.Pool) {
 	return func(env *testEnv, p *tempool.Pool) {
-		env.ctl(cli.ExitOK, append([]string{"workers", command, p.Name() + "/0"}, further...)...)
+		env.ctl(cli.ExitOK, append([]string{"workers", command, p.Name() + "/0", "--wait-timeout", waitTimeout.String()},
+			further...)...)
 	}
 }
 
