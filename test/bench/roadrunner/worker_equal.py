@@ -1,5 +1,5 @@
 """A Python worker for RoadRunner's pool that does for a call what Tempool's worker does: it looks the method up in a table, keeps the headers for
-a handler that asks for them, checks the limits of sizes, and returns what a handler raises as an error, of which the pool is told.
+a handler that asks for them, checks the limits of sizes, and reports what a handler raises as an error.
 
 The context of a request is the name of the method, a zero byte and the headers.
 """
@@ -51,7 +51,7 @@ class Worker:
             method = methods.get(buffer[fields:name])
             at = end
             if method is None or body - fields > MAX_CONTEXT or end - body > MAX_MESSAGE:
-                self.fail({"code": "method_not_found"})
+                self.fail({"message": "no such method, or the request is too large"})
                 continue
             self.call = buffer, name + 1, body
             try:
