@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -286,36 +286,16 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	end := filepath.Join(env.dir, "end") // ends the programs that do not end otherwise
 	t.Cleanup(func() { require.NoError(t, os.WriteFile(end, nil, 0o600)) })
 	hosts := []string{"night", "tiny", "host-drains"} // of the agents that live to the end
-	var acting sync.WaitGroup
+	// forty at once are a load, which is not what this test is about
+	var acting errgroup.Group
+	acting.SetLimit(8)
 	for name, s := range situations {
-		shell := spec.Default()
-		shell.Pool.Name, shell.Pool.Size, shell.Pool.Protocol = name, max(1, s.size), spec.ProtocolNone
-		program := s.program
-		if program == "" {
-			program = "exec sleep 1000"
-		}
-		shell.Pool.Command = []string{"sh", "-c", program, end}
-		shell.Health.Kind, shell.Health.Command, shell.Health.Interval = spec.HealthExec, []string{"true"},
-			spec.Duration(time.Hour)
-		shell = patient(shell)
-		if s.set != nil {
-			s.set(&shell)
-		}
-		act := s.act
-		if s.own != nil {
-			shell.Pool.Placement = name
-			agent := env.startAgent(name, "--labels", name)
-			act = func(env *testEnv, p *tempool.Pool) { s.own(env, p, agent) }
-		}
-		pool := env.beginPool(shell)
-		if act != nil {
-			acting.Go(func() {
-				env.waitReady(pool, max(1, s.size))
-				act(env, pool)
-			})
-		}
+		acting.Go(func() error {
+			env.begin(name, s, end)
+			return nil
+		})
 	}
-	acting.Wait()
+	require.NoError(t, acting.Wait())
 	left := map[string]string{}
 	for name := range situations {
 		left[name] = "not looked at"
@@ -337,6 +317,34 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	env.requireExitCodes()
 	env.page("night", "/ui/")
 	env.requireViewsWithoutTemporal("night", "healthy")
+}
+
+// begin makes a situation in a pool of its name.
+func (env *testEnv) begin(name string, s situation, end string) {
+	shell := spec.Default()
+	shell.Pool.Name, shell.Pool.Size, shell.Pool.Protocol = name, max(1, s.size), spec.ProtocolNone
+	program := s.program
+	if program == "" {
+		program = "exec sleep 1000"
+	}
+	shell.Pool.Command = []string{"sh", "-c", program, end}
+	shell.Health.Kind, shell.Health.Command, shell.Health.Interval = spec.HealthExec, []string{"true"},
+		spec.Duration(time.Hour)
+	shell = patient(shell)
+	if s.set != nil {
+		s.set(&shell)
+	}
+	act := s.act
+	if s.own != nil {
+		shell.Pool.Placement = name
+		agent := env.startAgent(name, "--labels", name)
+		act = func(env *testEnv, p *tempool.Pool) { s.own(env, p, agent) }
+	}
+	pool := env.beginPool(shell)
+	if act != nil {
+		env.waitReady(pool, max(1, s.size))
+		act(env, pool)
+	}
 }
 
 var situations = map[string]situation{
