@@ -54,6 +54,16 @@ func sendHeartbeat(ctx context.Context, client HeartbeatClient, token []byte, in
 	return err
 }
 
+// Heartbeating is an activity that sends heartbeats until it returns. Without them Temporal would notice only at the
+// activity's start-to-close time-out that its task has not reached this agent, or that this agent has died with it.
+func Heartbeating[A, R any](client HeartbeatClient,
+	do func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
+	return func(ctx context.Context, argument A) (R, error) {
+		defer startHeartbeat(ctx, client)()
+		return do(ctx, argument)
+	}
+}
+
 // startHeartbeat sends heartbeats until stop is called, as many as the activity's time-out needs.
 // The first one is not sent at once: Temporal counts from the start of the activity, and most end before. ctx, the
 // activity's, is cancelled when Temporal answers that nobody waits for the activity. The SDK's own heartbeats also

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -107,6 +108,33 @@ func TestAStartThatIsOverSoonSendsNoHeartbeat(t *testing.T) {
 	r.Spec = first.Spec()
 	_, err := executeStart(h, r)
 	require.ErrorContains(t, err, "not here")
+}
+
+func TestAnActivityHeartbeatsUntilItEnds(t *testing.T) {
+	sent := make(chan bool, 1)
+	client := heartbeats(func(context.Context) error {
+		select {
+		case sent <- true:
+		default:
+		}
+		return nil
+	})
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	waits := activities.Heartbeating(client, func(ctx context.Context, _ string) (bool, error) {
+		select {
+		case answer := <-sent:
+			return answer, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	})
+	env.RegisterActivityWithOptions(waits, activity.RegisterOptions{Name: "waits"})
+	value, err := env.ExecuteActivity("waits", "")
+	require.NoError(t, err)
+	var answer bool
+	require.NoError(t, value.Get(&answer))
+	require.True(t, answer)
 }
 
 func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {

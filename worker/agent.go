@@ -389,8 +389,10 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	w := a.newWorker(queue, epochOptions(a.config.Capacity))
 	register(w, map[string]any{
 		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain,
-		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend,
-		api.ActivityResume: a.host.EndSuspension,
+		api.ActivityReset:   a.host.Reset,
+		api.ActivityStop:    activities.Heartbeating(a.temporal, a.host.Stop),
+		api.ActivitySuspend: activities.Heartbeating(a.temporal, a.host.Suspend),
+		api.ActivityResume:  activities.Heartbeating(a.temporal, a.host.EndSuspension),
 	})
 	return w
 }

@@ -30,8 +30,9 @@ const (
 	startHeartbeatEach = 30 * time.Millisecond
 )
 
-// retrySuspend is for hosts that are too busy to answer; one that is lost ends the process.
-var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2,
+// retryOrder is for hosts that are too busy to answer, or that an order has not reached; one that is lost takes no
+// further attempt.
+var retryOrder = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2,
 	MaximumInterval: time.Minute}
 
 // activities starts every activity of a worker; no other code does.
@@ -115,6 +116,12 @@ func (a activities) onLive(name, summary string, timeout time.Duration, input an
 	return activity
 }
 
+// repeated is an activity that Temporal repeats until the host has finished it.
+func repeated(activity loop.Activity) loop.Activity {
+	activity.Heartbeat, activity.Retry = api.HeartbeatTimeout, retryOrder
+	return activity
+}
+
 // watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
 	a.tasks.watch.Start(a.Loop, a.onLive(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID),
@@ -136,20 +143,18 @@ func (a activities) reset(leaseID string) {
 		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
 }
 
-// suspend has the host take the process out of service. Temporal repeats what the host did not finish.
+// suspend has the host take the process out of service.
 func (a activities) suspend(request api.SuspendRequest) {
-	activity := a.onLive(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID),
-		request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
-	activity.Retry = retrySuspend
-	a.tasks.suspend.Start(a.Loop, activity)
+	a.tasks.suspend.Start(a.Loop, repeated(a.onLive(api.ActivitySuspend,
+		fmt.Sprintf("take process %d out of service", a.Process.PID),
+		request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)))
 }
 
 // resume has the host put the process back into service.
 func (a activities) resume(request api.ResumeRequest) {
-	activity := a.onLive(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID),
-		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
-	activity.Retry = retrySuspend
-	a.tasks.resume.Start(a.Loop, activity)
+	a.tasks.resume.Start(a.Loop, repeated(a.onLive(api.ActivityResume,
+		fmt.Sprintf("put process %d back into service", a.Process.PID),
+		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)))
 }
 
 func (a activities) drain(limit spec.Duration) {
@@ -178,6 +183,6 @@ func (a activities) stopIncarnation(ctx workflow.Context, d drainingIncarnation)
 
 func (a activities) stopActivity(host string, epoch int64, process api.Process, what, reason string) loop.Activity {
 	grace := a.Spec.Pool.StopGrace
-	return loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack,
-		api.StopRequest{Process: process, Grace: grace, Reason: reason})
+	return repeated(loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack,
+		api.StopRequest{Process: process, Grace: grace, Reason: reason}))
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -28,6 +30,23 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 	})
 	s.runThrough(standalone())
 	require.Contains(t, s.events(), lifecycle.Drained)
+}
+
+// An overloaded Temporal loses the task of an activity on its way to an agent, and then waits for its end.
+func TestAStopThatHasNotReachedItsHostIsRepeated(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStop = func(api.StopRequest) (api.StopResult, error) {
+		if s.counted(&s.stops) <= 3 {
+			return api.StopResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
+		}
+		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped gracefully"}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalDrain, api.Control{Reason: "new disk", By: "op"}))
+	s.At(time.Minute, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		require.Equal(t, "new disk (by op): stopped gracefully", s.state().Reason)
+	})
+	s.runThrough(standalone())
 }
 
 // The host knows of the calls of the pool that are in flight, and of the sessions that the program has to release.

@@ -166,6 +166,8 @@ func (s *workerEnv) set(now time.Time) {
 			if script, found := s.scriptOf(r.Incarnation); found {
 				s.In(script.after, func() { s.report(r.Incarnation) })
 			}
+		case api.ActivityStop, api.ActivitySuspend, api.ActivityResume:
+			require.Positive(s.t, info.HeartbeatTimeout, "its task may be lost long before its start-to-close time-out")
 		case api.ActivityWatch:
 			var r api.WatchRequest
 			require.NoError(s.t, args.Get(&r))
