@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -54,6 +56,23 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s.At(6*time.Minute, func() { require.EqualValues(t, 2, s.state().Incarnation) })
 	s.runThrough(standalone())
 	require.Positive(t, s.counted(&s.probes))
+}
+
+// An overloaded Temporal loses the task of an activity on its way to an agent. That is no failure of the program.
+func TestACheckpointThatHasNotReachedItsHostIsNoFailedProbe(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onProbe = func(api.WatchRequest) (api.ProbeResult, error) {
+		if s.counted(&s.probes) <= 3 {
+			return api.ProbeResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil)
+		}
+		return api.ProbeResult{Healthy: true}, nil
+	}
+	s.At(25*time.Minute, func() {
+		s.ready(1)
+		require.GreaterOrEqual(t, s.counted(&s.probes), 4)
+	})
+	s.runThrough(standalone())
+	require.NotContains(t, s.events(), lifecycle.ProbeFailed)
 }
 
 func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T) {
