@@ -183,6 +183,11 @@ func (a activities) stopIncarnation(ctx workflow.Context, d drainingIncarnation)
 
 func (a activities) stopActivity(host string, epoch int64, process api.Process, what, reason string) loop.Activity {
 	grace := a.Spec.Pool.StopGrace
-	return repeated(loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack,
+	activity := repeated(loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack,
 		api.StopRequest{Process: process, Grace: grace, Reason: reason}))
+	// an agent that has heartbeat until then cannot stop the process: it is in an uninterruptible wait
+	retry := *retryOrder
+	retry.NonRetryableErrorTypes = []string{"TemporalTimeout:StartToClose"}
+	activity.Retry = &retry
+	return activity
 }
