@@ -20,9 +20,13 @@ const (
 	askedAtOnce = 8
 
 	// statusMaxAge is the age at which the last status of a pool is dropped while no newer one arrives, and statusTimeout
-	// bounds the queries of one scrape.
+	// is how long a scrape waits for newer ones.
 	statusMaxAge  = time.Minute
 	statusTimeout = 2 * time.Second
+
+	// questionsTimeout ends the questions of one scrape, which go on after it for the next: a busy Temporal answers those
+	// about many pools in more time than a scrape has.
+	questionsTimeout = statusMaxAge / 2
 
 	// lengthMaxAge is the age at which the length of a history is requested again, and lengthsPerScrape bounds how many
 	// lengths one scrape asks for.
@@ -36,14 +40,15 @@ const (
 // answers remember what a scrape asks others, by name. A question leaves no trace in a workflow's history.
 type answers[T any] struct {
 	ask    func(ctx context.Context, name string) (T, error)
-	within time.Duration // all questions of one scrape
+	within time.Duration // a scrape waits for them
 	ttl    time.Duration // after which an answer is asked for again, the oldest first
 	most   int           // questions of one scrape; 0 is no bound
 	maxAge time.Duration // at which an answer is dropped; 0 is never
 	keep   bool          // names that were read before, until ErrPoolNotFound; else they are forgotten
 
-	mu    sync.Mutex // held during questions, so that concurrent readers share the answers
-	known map[string]answer[T]
+	mu     sync.Mutex
+	known  map[string]answer[T]
+	asking <-chan struct{} // closed when the questions under way have ended; nil if there are none
 }
 
 type answer[T any] struct {
@@ -68,7 +73,8 @@ func newLiveSessions(count func(ctx context.Context) map[string]int) *answers[ma
 		ask: func(ctx context.Context, _ string) (map[string]int, error) { return count(ctx), nil }}
 }
 
-// read returns the known answers about names. While reachable is false it asks nothing.
+// read returns the known answers about names. While reachable is false it asks nothing; else concurrent readers share
+// the questions.
 func (a *answers[T]) read(names []string, reachable bool) map[string]T {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,8 +88,11 @@ func (a *answers[T]) read(names []string, reachable bool) map[string]T {
 		}
 	}
 	a.known = wanted
-	if reachable {
-		a.refreshLocked(time.Now())
+	if reachable && a.askLocked() {
+		asking := a.asking
+		a.mu.Unlock()
+		sleep.For(asking, a.within)
+		a.mu.Lock()
 	}
 	current := make(map[string]T, len(a.known))
 	for name, one := range a.known {
@@ -94,30 +103,46 @@ func (a *answers[T]) read(names []string, reachable bool) map[string]T {
 	return current
 }
 
-// refreshLocked asks what is due. The last answer of one that does not answer stays.
-func (a *answers[T]) refreshLocked(now time.Time) {
+// askLocked asks what is due, unless earlier questions are under way, and reports whether any are. The last answer of
+// one that does not answer stays.
+func (a *answers[T]) askLocked() bool {
+	if a.asking != nil {
+		return true
+	}
+	now := time.Now()
 	var due []string
 	for name, one := range a.known {
 		if now.Sub(one.at) >= a.ttl && now.Sub(one.asked) >= answerTTL {
 			due = append(due, name)
 		}
 	}
+	if len(due) == 0 {
+		return false
+	}
 	slices.SortFunc(due, func(x, y string) int { return a.known[x].at.Compare(a.known[y].at) })
 	due = due[:min(len(due), cmp.Or(a.most, len(due)))]
-	ctx, cancel := context.WithTimeout(context.Background(), a.within)
-	defer cancel()
-	got := make([]answer[T], len(due))
-	sleep.Each(len(due), askedAtOnce, func(i int) {
-		value, err := a.ask(ctx, due[i])
-		switch {
-		case err == nil:
-			got[i] = answer[T]{value: value, at: time.Now()}
-		case !errors.Is(err, api.ErrPoolNotFound):
-			got[i] = a.known[due[i]]
-		}
-		got[i].asked = time.Now()
+	a.asking = sleep.Done(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), questionsTimeout)
+		defer cancel()
+		sleep.Each(len(due), askedAtOnce, func(i int) {
+			value, err := a.ask(ctx, due[i])
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			one, wanted := a.known[due[i]]
+			switch {
+			case !wanted:
+				return
+			case err == nil:
+				one = answer[T]{value: value, at: time.Now()}
+			case errors.Is(err, api.ErrPoolNotFound):
+				one = answer[T]{}
+			}
+			one.asked = time.Now()
+			a.known[due[i]] = one
+		})
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.asking = nil
 	})
-	for i, name := range due {
-		a.known[name] = got[i]
-	}
+	return true
 }

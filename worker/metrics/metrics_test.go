@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
@@ -142,12 +144,33 @@ func TestOnlyAWorkerWhoseFailureIsInSightHasATimeToFailure(t *testing.T) {
 		sent(&api.Assessment{Score: 60, FailsInMS: 7500}))
 }
 
+func TestAnAnswerThatIsLateIsInALaterScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPoolStatuses(func(ctx context.Context, pool string) (api.PoolStatus, error) {
+			sleep.For(ctx.Done(), 900*time.Millisecond)
+			return api.PoolStatus{Pool: pool}, ctx.Err()
+		})
+		var pools []string
+		for i := range 5 * askedAtOnce {
+			pools = append(pools, fmt.Sprint("p", i))
+		}
+		began := time.Now()
+		var answered []int
+		for range 3 {
+			answered = append(answered, len(r.read(pools, true))/askedAtOnce)
+		}
+		require.Equal(t, []int{2, 4, 5}, answered)
+		require.Equal(t, 5*900*time.Millisecond, time.Since(began), "a scrape waits for all answers, but 2 s at most")
+	})
+}
+
 func TestAnOldAnswerIsDropped(t *testing.T) {
 	r := newPoolStatuses(func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{}, errors.New("no answer")
 	})
 	r.known = map[string]answer[api.PoolStatus]{"p": {at: time.Now().Add(-statusMaxAge / 2)}}
 	require.Contains(t, r.read(nil, true), "p")
+	require.Contains(t, r.read(nil, false), "p", "Temporal is unreachable")
 	r.known = map[string]answer[api.PoolStatus]{"p": {at: time.Now().Add(-statusMaxAge)}}
 	require.NotContains(t, r.read(nil, true), "p")
 }
