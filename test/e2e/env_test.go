@@ -395,6 +395,12 @@ func (env *testEnv) repeat(order func(context.Context) error) {
 	asked(env, func(ctx context.Context) (struct{}, error) { return struct{}{}, order(ctx) })
 }
 
+// cancel requests the cancellation of a workflow.
+func (env *testEnv) cancel(workflowID string) {
+	env.t.Helper()
+	env.repeat(func(ctx context.Context) error { return env.client.Temporal().CancelWorkflow(ctx, workflowID, "") })
+}
+
 // waitState waits until a worker is in a state.
 func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
 	env.t.Helper()

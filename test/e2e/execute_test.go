@@ -157,7 +157,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "given-up"}},
 				HeartbeatTimeout: time.Minute})
 		waitForNote(t, notes, "begin given-up")
-		require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
+		env.cancel(run.GetID())
 		var cancelled *temporal.CanceledError
 		require.ErrorAs(t, run.Get(t.Context(), nil), &cancelled)
 		waitForNote(t, notes, "cancel given-up")

@@ -154,7 +154,7 @@ tempool.run()
 		return err == nil && state.Lease != nil && state.Lease.ID == lease.ID &&
 			state.Lease.ExpiresAt.After(lease.ExpiresAt)
 	}, waitTimeout, 50*time.Millisecond)
-	require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), first.GetID(), ""))
+	env.cancel(first.GetID())
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, first.Get(t.Context(), nil), &cancelled)
 	var counts []int
@@ -162,7 +162,7 @@ tempool.run()
 	require.Equal(t, []int{1, 2}, counts)
 	failed := run("fail")
 	require.ErrorContains(t, failed.Get(t.Context(), nil), "as the test says")
-	require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), second.GetID(), ""))
+	env.cancel(second.GetID())
 	require.ErrorAs(t, second.Get(t.Context(), nil), &cancelled)
 	require.Equal(t, before, l.free(), "a lease that was returned costs no process")
 
