@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -162,8 +163,21 @@ type views struct {
 	metrics map[string]int
 }
 
-// metrics are what the agents of these hosts say of each pool.
-func (env *testEnv) metrics(hosts []string) map[string]map[string]int {
+// metrics are what the agents of these hosts say of each pool. Answers that are late for a scrape are in the next one,
+// if that comes within a minute.
+func (env *testEnv) metrics(names, hosts []string) (all map[string]map[string]int) {
+	lacks := func(name string) bool { return all[name] == nil }
+	for range 20 {
+		if all = env.scrape(hosts); !slices.ContainsFunc(names, lacks) {
+			return all
+		}
+		sleep(env.t, time.Second)
+	}
+	return all
+}
+
+// scrape reads the metrics of the agents of these hosts once.
+func (env *testEnv) scrape(hosts []string) map[string]map[string]int {
 	all := map[string]map[string]int{}
 	for _, host := range hosts {
 		s := readScrape(env.t, env.gatewayClient(host))
@@ -185,7 +199,7 @@ func (env *testEnv) metrics(hosts []string) map[string]map[string]int {
 
 // views asks all views about these pools, and the agents of these hosts for metrics.
 func (env *testEnv) views(names, hosts []string) map[string]views {
-	all, metrics := map[string]views{}, env.metrics(hosts)
+	all, metrics := map[string]views{}, env.metrics(names, hosts)
 	for _, roster := range ctlJSON[[]api.PoolWorkers](env, "ps") {
 		all[roster.Pool] = views{ps: roster}
 	}
@@ -194,12 +208,22 @@ func (env *testEnv) views(names, hosts []string) map[string]views {
 		v.list = l
 		all[l.Pool] = v
 	}
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(4)
 	for _, name := range names {
-		v := all[name]
-		v.status = ctlJSON[struct{ Report policy.Report }](env, "pool", "status", name).Report
-		v.page, v.metrics = env.page("night", "/ui/pools/"+name), metrics[name]
-		all[name] = v
+		asking.Go(func() error {
+			status := ctlJSON[struct{ Report policy.Report }](env, "pool", "status", name).Report
+			page := env.page("night", "/ui/pools/"+name)
+			mu.Lock()
+			defer mu.Unlock()
+			v := all[name]
+			v.status, v.page, v.metrics = status, page, metrics[name]
+			all[name] = v
+			return nil
+		})
 	}
+	require.NoError(env.t, asking.Wait())
 	return all
 }
 
@@ -300,15 +324,16 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 	for name := range situations {
 		left[name] = "not looked at"
 	}
-	deadline := time.Now().Add(waitTimeout)
+	deadline := time.Now().Add(2 * waitTimeout) // a look at all of them takes minutes on a busy machine
 	for ; len(left) > 0 && time.Now().Before(deadline); sleep(t, time.Second) {
-		doctor := env.doctor()
+		began, doctor := time.Now(), env.doctor()
 		seen := env.views(slices.Collect(maps.Keys(left)), hosts)
 		for name := range left {
 			if left[name] = situations[name].disagreement(seen[name], doctor, name); left[name] == "" {
 				delete(left, name)
 			}
 		}
+		t.Logf("a look of %s leaves %d situations", time.Since(began).Round(time.Second), len(left))
 	}
 	for name, says := range left {
 		t.Errorf("%s: %s", name, says)
