@@ -59,17 +59,24 @@ func (env *testEnv) requireExitCodes() {
 // requireViewsWithoutTemporal kills Temporal for a while: commands say so, and what an agent serves is as of
 // the last answer.
 func (env *testEnv) requireViewsWithoutTemporal(host, pool string) {
+	scales(2)(env, env.client.Pool(pool))
+	says := func(up float64) func() bool {
+		return func() bool {
+			s := readScrape(env.t, env.gatewayClient(host))
+			return s.has(up, "tempool_control_plane_up") && s.has(2, "tempool_pool_ready", "pool", pool)
+		}
+	}
+	// the gauges stay for a minute after the last answer, which this makes a new one
+	require.Eventually(env.t, says(1), waitTimeout, 500*time.Millisecond)
 	require.NoError(env.t, env.server.Kill())
 	<-env.server.Done()
+	require.Eventually(env.t, says(0), waitTimeout, 500*time.Millisecond)
 	for _, view := range append(viewsOf(pool), [][]string{{"history", pool + "/0"}, {"ps"}, {"pool", "list"},
 		{"hosts"}}...) {
 		env.exits(cli.ExitFailed, api.CodeUnavailable, view...)
 	}
 	doctor := env.doctor()
 	require.True(env.t, doctor.has("problem", "temporal", env.server.Address()), "%+v", doctor)
-	require.Eventually(env.t, func() bool {
-		return readScrape(env.t, env.gatewayClient(host)).has(0, "tempool_control_plane_up")
-	}, waitTimeout, 500*time.Millisecond)
 	for _, path := range []string{"/ui/", "/ui/pools/" + pool} {
 		require.Eventually(env.t, func() bool { // viewers share an answer for a second
 			page := env.page(host, path)
