@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"os/exec"
@@ -24,16 +25,21 @@ type scrape struct {
 	families map[string]*dto.MetricFamily
 }
 
-// scrapeText returns the metrics of an agent as text.
+// scrapeText returns the metrics of an agent as text. Like Prometheus it asks again if a machine is too busy for an
+// answer within a scrape's ten seconds.
 func scrapeText(t *testing.T, c *http.Client) []byte {
 	t.Helper()
-	response, err := c.Get("http://gateway/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
-	return text
+	for deadline := time.Now().Add(waitTimeout); ; {
+		response, err := c.Get("http://gateway/metrics")
+		require.NoError(t, err)
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		if response.StatusCode != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
+			return text
+		}
+		t.Logf("a scrape failed: %s", text)
+	}
 }
 
 func readScrape(t *testing.T, c *http.Client) scrape {

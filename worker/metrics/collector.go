@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,7 +103,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			s.value(mcpReplays, float64(counts.Replays), p.Pool)
 		}
 	}
-	c.sessions(s)
 	c.stats.mu.Lock()
 	c.stats.sweepLocked(usage, time.Now())
 	for pool := range c.stats.pools {
@@ -115,8 +115,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.workersLocked(s, snapshot, usage)
 	c.stats.mu.Unlock()
-	c.poolStatus(s, slices.Sorted(maps.Keys(pools)), snapshot.ControlPlane)
-	c.histories(s, pools, usage, snapshot.ControlPlane)
+	var asking sync.WaitGroup // at once, since each may take as long as a scrape waits
+	asking.Go(func() { c.sessions(s) })
+	asking.Go(func() { c.poolStatus(s, slices.Sorted(maps.Keys(pools)), snapshot.ControlPlane) })
+	asking.Go(func() { c.histories(s, pools, usage, snapshot.ControlPlane) })
+	asking.Wait()
 }
 
 // histories sends the lengths of the histories of pools and of the workers that have a process here.

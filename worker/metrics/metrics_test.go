@@ -164,6 +164,27 @@ func TestAnAnswerThatIsLateIsInALaterScrape(t *testing.T) {
 	})
 }
 
+func TestAScrapeAsksForEverythingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c := collector{config: Config{Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
+			SDK: NewSDK(), Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }},
+			stats: newWorkerStats(noProcess),
+			pools: newPoolStatuses(func(ctx context.Context, _ string) (api.PoolStatus, error) {
+				return api.PoolStatus{}, hangs(ctx)
+			}),
+			lengths: newHistoryLengths(func(ctx context.Context, _ string) (int64, error) { return 0, hangs(ctx) }),
+			live:    newLiveSessions(func(ctx context.Context) map[string]int { _ = hangs(ctx); return nil })}
+		began := time.Now()
+		gather(t, &c)
+		require.Equal(t, statusTimeout, time.Since(began))
+		sleep.For(t.Context().Done(), questionsTimeout) // until they have ended
+	})
+}
+
 func TestAnOldAnswerIsDropped(t *testing.T) {
 	r := newPoolStatuses(func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{}, errors.New("no answer")
