@@ -182,7 +182,7 @@ tempool.run()
 	require.Error(t, l.start("panic").Get(t.Context(), nil)) // not replayed
 	abandoned := run("wait")
 	l.leaseOf(abandoned)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), abandoned.GetID(), "", "the test"))
+	env.terminate(abandoned.GetID())
 	l.waitFor(l.pool, "two workers are replaced, or one twice", func(v api.PoolWorkers) bool {
 		return v.Workers[0].Incarnation+v.Workers[1].Incarnation == before[0]+before[1]+2
 	})
