@@ -4,15 +4,20 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
 // watchedConn counts the writes that no deadline bounds.
@@ -59,7 +64,7 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	require.NoError(t, err)
 	watched := &watchedListener{Listener: tcp}
 	listener := newBoundedListener(watched, 8, &clientCounts{most: 8, count: map[string]int{}},
-		&memoryBudget{total: 1 << 20})
+		&memoryBudget{total: 1 << 20}, slog.New(slog.DiscardHandler))
 	server := http.Server{
 		Handler:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, timeout) },
@@ -83,6 +88,30 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	}
 	require.Zero(t, watched.unbounded.Load(),
 		"a client that reads nothing would hold the connection and the answer's memory")
+}
+
+func TestAClientBeyondTheLastConnectionWaitsAndTheLogSaysSo(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var log logtest.Log
+	listener := newBoundedListener(tcp, 1, &clientCounts{most: 8, count: map[string]int{}},
+		&memoryBudget{total: 1 << 20}, logging.New(&log, slog.LevelInfo))
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	for range 2 {
+		client, err := net.Dial("tcp", tcp.Addr().String())
+		require.NoError(t, err)
+		defer client.Close()
+	}
+	first, err := listener.Accept()
+	require.NoError(t, err)
+	accepted := make(chan error, 1)
+	go func() { accepted <- errorOf(listener.Accept()) }()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "raise --max-connections") }, timeout,
+		time.Millisecond)
+	require.Empty(t, accepted)
+	require.NoError(t, first.Close())
+	require.NoError(t, <-accepted)
 }
 
 // TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no

@@ -125,7 +125,7 @@ func (g *Gateway) listen(auth *authenticator) error {
 }
 
 func (g *Gateway) bounded(l net.Listener) net.Listener {
-	return newBoundedListener(l, g.config.Limits.Connections, g.clients, g.memory)
+	return newBoundedListener(l, g.config.Limits.Connections, g.clients, g.memory, g.config.Logger)
 }
 
 // Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH
@@ -153,14 +153,17 @@ type boundedListener struct {
 	places  chan struct{}
 	clients *clientCounts
 	memory  *memoryBudget
+	logger  *slog.Logger
+	warned  time.Time // that all places are taken; of the goroutine that accepts
 	closed  chan struct{}
 	close   func() error // closes both; any number of times
 }
 
-func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget) *boundedListener {
+func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget,
+	logger *slog.Logger) *boundedListener {
 	closed := make(chan struct{})
 	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory,
-		closed: closed, close: sync.OnceValue(func() error {
+		logger: logger, closed: closed, close: sync.OnceValue(func() error {
 			close(closed)
 			return l.Close()
 		})}
@@ -169,6 +172,11 @@ func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory 
 // Accept waits for a place and a connection.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
+		if len(l.places) == cap(l.places) && time.Since(l.warned) > time.Minute {
+			l.warned = time.Now()
+			l.logger.Warn("no further client is accepted until a connection is closed; find who keeps them open, or raise "+
+				"--max-connections", "address", l.Addr().String(), "connections", cap(l.places))
+		}
 		select {
 		case l.places <- struct{}{}:
 		case <-l.closed:

@@ -41,7 +41,7 @@ func newForked(t testing.TB) (*Conn, forked) {
 	return c, f
 }
 
-// sendCancel writes a frame to either descriptor.
+// send writes a frame to either descriptor.
 func send(t *testing.T, to io.Writer, f Frame) {
 	t.Helper()
 	msg, err := AppendFrame(nil, f)
