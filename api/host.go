@@ -250,12 +250,21 @@ type EpochEnded struct {
 	Host   string `json:"host"`
 	Epoch  int64  `json:"epoch"`
 	Reason string `json:"reason"`
-	// Usage is what the agent had last reported of Incarnation; nil if it had reported none.
-	Incarnation int64  `json:"incarnation,omitempty"`
-	Usage       *Usage `json:"usage,omitempty"`
+	// Used is what the agent had last reported of the worker's incarnations.
+	Used []ProcessUsage `json:"used,omitempty"`
 	// Kept are the worker's incarnations that NextAgent has taken over.
 	Kept      []int64    `json:"kept,omitempty"`
 	NextAgent *NextAgent `json:"next_agent,omitempty"`
+}
+
+// UsageOf is what the agent had last reported of an incarnation; nil if it had reported nothing.
+func (e EpochEnded) UsageOf(incarnation int64) *Usage {
+	for _, u := range e.Used {
+		if u.Incarnation == incarnation {
+			return &u.Usage
+		}
+	}
+	return nil
 }
 
 // HostStatus answers the query status of a host's workflow.

@@ -27,11 +27,9 @@ const (
 // EndEpoch notifies the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended.
 // Workers that are not concerned ignore it.
 func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
-	usage := map[string]api.ProcessUsage{}
+	usage := map[string][]api.ProcessUsage{}
 	for _, u := range r.Usage {
-		if u.Incarnation >= usage[u.Worker].Incarnation { // an older one may still drain
-			usage[u.Worker] = u
-		}
+		usage[u.Worker] = append(usage[u.Worker], u) // of one that drains, too
 	}
 	// first: until then their activities wait for an agent that is gone
 	if err := s.notifyOfNextAgent(ctx, r, usage); err != nil {
@@ -47,22 +45,19 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 }
 
 // epochEnded is the message to a worker.
-func epochEnded(r api.EndEpochRequest, name string, usage map[string]api.ProcessUsage) api.EpochEnded {
-	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
+func epochEnded(r api.EndEpochRequest, name string, usage map[string][]api.ProcessUsage) api.EpochEnded {
+	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason, Used: usage[name]}
 	for _, p := range r.Kept {
 		if p.Worker == name {
 			message.Kept, message.NextAgent = append(message.Kept, p.Incarnation), r.NextAgent
 		}
-	}
-	if u, known := usage[name]; known {
-		message.Incarnation, message.Usage = u.Incarnation, &u.Usage
 	}
 	return message
 }
 
 // notifyOfNextAgent notifies workers which agent now has their processes.
 func (s *Sweeper) notifyOfNextAgent(ctx context.Context, r api.EndEpochRequest,
-	usage map[string]api.ProcessUsage) error {
+	usage map[string][]api.ProcessUsage) error {
 	if r.NextAgent == nil {
 		return nil
 	}
@@ -78,7 +73,7 @@ func (s *Sweeper) notifyOfNextAgent(ctx context.Context, r api.EndEpochRequest,
 	return nil
 }
 
-func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
+func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string][]api.ProcessUsage) error {
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
 	notified := 0
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
@@ -132,7 +127,7 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 
 // notifyWorker notifies a worker, unless its process waits for the next agent, and reports whether it did.
 func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest,
-	usage map[string]api.ProcessUsage) (bool, error) {
+	usage map[string][]api.ProcessUsage) (bool, error) {
 	message := epochEnded(r, name, usage)
 	if len(message.Kept) > 0 && r.NextAgent == nil {
 		return false, nil

@@ -138,9 +138,7 @@ func (m *monitor) handleEpochEnd() bool {
 	if slices.Contains(e.Kept, m.Machine.Incarnation) && e.NextAgent != nil && m.adopt(*e) {
 		return true
 	}
-	if e.Incarnation == m.Machine.Incarnation {
-		m.measured(nil, nil, e.Usage)
-	}
+	m.measured(nil, nil, e.UsageOf(m.Machine.Incarnation))
 	m.hostLost(e.Reason, e.Reason)
 	return true
 }

@@ -143,9 +143,11 @@ func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
 // Nothing need answer any more: the server forgets the timeouts of an activity that no agent has taken when the
 // workflow is reset.
 func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
+	usage := []api.ProcessUsage{usageOf(2, used(1, 0, 1)), usageOf(1, used(3, 1, 9))}
 	for name, e := range map[string]api.EpochEnded{
-		"lost":       {Host: "a", Epoch: 1, Reason: "lost"},
-		"taken over": {Host: "a", Epoch: 1, Reason: "lost", Kept: []int64{1}, NextAgent: &api.NextAgent{Epoch: 2}},
+		"lost": {Host: "a", Epoch: 1, Reason: "lost", Used: usage},
+		"taken over": {Host: "a", Epoch: 1, Reason: "lost", Used: usage, Kept: []int64{1},
+			NextAgent: &api.NextAgent{Epoch: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
@@ -161,6 +163,7 @@ func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 				require.Empty(t, s.state().Draining)
 				require.EqualValues(t, 2, s.state().Incarnation)
 				require.Zero(t, s.counted(&s.stops), "no agent is left to stop it")
+				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				s.env.SignalWorkflow(api.SignalEnd, api.Control{Reason: "its pool was started again"})
 			})
 			s.run(inPool(func(*spec.Spec) {}))

@@ -90,7 +90,8 @@ func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "other", Epoch: 9, Reason: "not here"}))
 	s.At(time.Minute, s.signal(api.SignalEpochEnded,
-		api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost", Incarnation: 1, Usage: used(4, 1, 40)}))
+		api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost",
+			Used: []api.ProcessUsage{usageOf(1, used(4, 1, 40))}}))
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Contains(t, reasons(s.history()), "host h lost")
@@ -101,4 +102,9 @@ func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 		return api.StartResult{Host: "h", Epoch: 2 + r.Incarnation}, nil
 	}
 	s.runThrough(standalone())
+}
+
+// usageOf is what an agent has reported of an incarnation.
+func usageOf(incarnation int64, u *api.Usage) api.ProcessUsage {
+	return api.ProcessUsage{Process: api.Process{Worker: "t/0", Incarnation: incarnation}, Usage: *u}
 }
