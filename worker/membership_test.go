@@ -51,7 +51,7 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 	t.Helper()
 	temporal := tempool.NewClient(connection, namespace)
 	t.Cleanup(temporal.Close)
-	return &membership{
+	m := &membership{
 		client: temporal, announce: temporal.JoinHost, hostID: "h", log: slog.New(slog.DiscardHandler),
 		report: func() api.HostHeartbeat { return api.HostHeartbeat{} },
 		newWorker: func(queue string) sdkworker.Worker {
@@ -61,6 +61,14 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 		fail:    func(err error) { t.Error(err) },
 		request: api.JoinRequest{Instance: "i", StateID: "l"},
 	}
+	t.Cleanup(func() { // the SDK does not wait for one that makes a large heartbeat on a busy machine
+		require.Eventually(t, func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.living == 0
+		}, serverWait, 10*time.Millisecond, "its liveness ends")
+	})
+	return m
 }
 
 // startHostWorkflows runs the workflows of hosts until the test ends.
