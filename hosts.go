@@ -33,6 +33,9 @@ func (c *Client) JoinHost(ctx context.Context, hostID string,
 		_, _ = c.temporal.WorkflowService().ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{
 			Namespace: c.namespace, Execution: &common.WorkflowExecution{WorkflowId: api.HostWorkflowID(hostID)},
 		})
+		if last, err := c.HostHeartbeat(ctx, hostID); err == nil { // it counts what an agent that was killed had served
+			request.Usage = last.Used()
+		}
 	}
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,

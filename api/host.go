@@ -63,6 +63,8 @@ type JoinRequest struct {
 	Machine  string   `json:"machine,omitempty"` // for people: which machine, boot and process
 	// Kept are the processes that this agent has taken over from the one before.
 	Kept []Process `json:"kept,omitempty"`
+	// Usage is what the agent before had last reported of its processes.
+	Usage []ProcessUsage `json:"usage,omitempty"`
 }
 
 // JoinResult is the epoch under which an agent was admitted.
@@ -109,6 +111,16 @@ type HostHeartbeat struct {
 	MCPSessions map[string]int `json:"mcp_sessions,omitempty"`
 	// Agent is the agent's report on itself; nil from one that reports nothing.
 	Agent *AgentReport `json:"agent,omitempty"`
+}
+
+// Used is what each process has served, of those that have served anything.
+func (h HostHeartbeat) Used() (all []ProcessUsage) {
+	for _, p := range h.Processes {
+		if p.Usage.Requests > 0 {
+			all = append(all, ProcessUsage{Process: p.Process, Usage: p.Usage})
+		}
+	}
+	return all
 }
 
 // Usage is what the processes use together, as last sampled, and how many each pool has.

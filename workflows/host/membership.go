@@ -43,10 +43,13 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 	default:
 		ended := max(m.Epoch, r.Last)
 		m.Epoch = max(ended, r.Epoch) + 1
-		if ended > 0 {
-			m.end(ended, "the agent of host "+m.Host+" was started again")
+		if ended == 0 {
+			break
 		}
-		if ended > 0 && len(r.Kept) > 0 {
+		if m.end(ended, "the agent of host "+m.Host+" was started again"); m.Ended.Usage == nil {
+			m.Ended.Usage = r.Usage
+		}
+		if len(r.Kept) > 0 {
 			m.Ended.Kept, m.Ended.NextAgent = r.Kept, &api.NextAgent{Epoch: m.Epoch, Endpoint: r.Endpoint}
 		}
 	}
@@ -89,29 +92,22 @@ func (m *membership) suspect(last api.HostHeartbeat, now time.Time) {
 		grace = api.HostOutageGrace
 	}
 	m.setState(api.HostSuspect, now)
-	m.SuspectUntil, m.Last = now.Add(grace), nil
-	for _, p := range last.Processes {
-		m.Last = append(m.Last, api.ProcessUsage{Process: p.Process, Usage: p.Usage})
-	}
+	m.SuspectUntil, m.Last = now.Add(grace), last.Used()
 }
 
 // lose ends the present epoch of an agent that has not joined again.
 func (m *membership) lose(now time.Time) {
 	m.setState(api.HostLost, now)
 	m.end(m.Epoch, "host "+m.Host+" lost: its agent was silent for "+(api.HostHeartbeatTimeout+api.HostGrace).String())
-	m.Ended.Usage, m.Last = m.Last, nil
 }
 
 // end has the workers notified that all epochs up to this one have ended.
 func (m *membership) end(epoch int64, reason string) {
-	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason}
-	switch {
-	case m.Ended != nil && m.Ended.Epoch == epoch:
+	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason, Usage: m.Last}
+	if m.Ended != nil && m.Ended.Epoch == epoch {
 		ended.Usage = m.Ended.Usage
-	case m.State == api.HostKeeping: // the workers of other processes have been notified
-		ended.Usage = m.Last
 	}
-	m.Ended = ended
+	m.Ended, m.Last = ended, nil
 }
 
 func (m *membership) setState(s api.HostState, now time.Time) {

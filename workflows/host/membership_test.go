@@ -105,6 +105,11 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 		Usage: []api.ProcessUsage{{Process: last.Processes[0].Process, Usage: last.Processes[0].Usage}},
 	}, silent.Ended)
 
+	replaced, refusal := unheard.join(api.JoinRequest{Instance: "b", StateID: "disk"}, now)
+	require.Nil(t, refusal)
+	require.Equal(t, silent.Ended.Usage, replaced.Ended.Usage)
+	require.Nil(t, replaced.Last)
+
 	again, refusal := unheard.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 3}, now)
 	require.Nil(t, refusal)
 	require.Equal(t, api.HostUp, again.State)
@@ -114,10 +119,11 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 }
 
 func TestEveryEndOfAnEpochIsReported(t *testing.T) {
-	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "disk"}, t0)
+	used := []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}
+	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "disk", Usage: used}, t0)
 	require.Nil(t, refusal)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"},
-		successor.Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again",
+		Usage: used}, successor.Ended)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"},
 		member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
 }

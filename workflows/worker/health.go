@@ -226,10 +226,8 @@ func (m *monitor) measured(s *api.Sample, a *api.Assessment, u *api.Usage) {
 	if a != nil {
 		m.Assessment = a
 	}
-	if u != nil {
-		if u.Requests > m.Process.Observed.Requests {
-			m.Counters.LastRequestAt = m.Now()
-		}
+	if u != nil && u.Requests > m.Process.Observed.Requests { // what arrives may be older
+		m.Counters.LastRequestAt = m.Now()
 		m.Process.Observed = *u
 	}
 }

@@ -255,7 +255,7 @@ func (s *surge) abandonDrains(e api.EpochEnded) {
 		d := &s.Draining[i]
 		if d.Host == e.Host && d.Epoch <= e.Epoch && d.cancel != nil {
 			s.warn("a draining process is lost", e.Reason)
-			if u := e.UsageOf(d.Incarnation); u != nil {
+			if u := e.UsageOf(d.Incarnation); u != nil && u.Requests > d.Observed.Requests {
 				d.Observed = *u
 			}
 			s.CountCancelled()
