@@ -28,7 +28,8 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostHeartb
 		return v, at, c.fromTemporal(err, "describe host "+hostID)
 	}
 	for _, activity := range description.GetPendingActivities() {
-		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
+		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil ||
+			activity.GetLastHeartbeatTime().AsTime().Before(at) { // of an agent before, which was killed
 			continue
 		}
 		at = activity.GetLastHeartbeatTime().AsTime()

@@ -39,6 +39,7 @@ func scrapeText(t *testing.T, c *http.Client) []byte {
 			return text
 		}
 		t.Logf("a scrape failed: %s", text)
+		sleep(t, time.Second)
 	}
 }
 

@@ -96,6 +96,10 @@ func (h *host) register() error {
 }
 
 func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {
+	if r.Instance != h.Instance { // the end of the liveness has what the agent before had last reported
+		h.HandleFutures()
+		h.takeLiveness()
+	}
 	next, refusal := h.membership.join(r, h.Now())
 	if refusal != nil {
 		return api.JoinResult{}, failure.Refusal(refusal)
@@ -133,9 +137,7 @@ func (h *host) drain(ctx workflow.Context, r api.DrainHostRequest) error {
 
 // reconcile keeps exactly one liveness activity running, for the current epoch, while its agent is up.
 func (h *host) reconcile() {
-	if r := h.liveness.Take(); r != nil && h.livenessOf == h.Epoch && h.State.Alive() {
-		h.silent(r.Err)
-	}
+	h.takeLiveness()
 	if h.livenessOf != h.Epoch || !h.State.Alive() {
 		h.liveness.Cancel()
 	}
@@ -149,10 +151,14 @@ func (h *host) reconcile() {
 	h.liveness.Start(h.Loop, activity)
 }
 
-// silent takes the end of the present epoch's liveness.
-func (h *host) silent(err error) {
+// takeLiveness takes the end of the present epoch's liveness.
+func (h *host) takeLiveness() {
+	r := h.liveness.Take()
+	if r == nil || h.livenessOf != h.Epoch || !h.State.Alive() {
+		return
+	}
 	var last api.HostHeartbeat
-	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.HasLastHeartbeatDetails() {
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](r.Err); ok && timeout.HasLastHeartbeatDetails() {
 		if err := timeout.LastHeartbeatDetails(&last); err != nil {
 			workflow.GetLogger(h.Ctx).Warn("cannot read the last heartbeat", "target_host", h.Host, "error", err)
 		}

@@ -87,7 +87,15 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 }
 
 func TestTheLastReportOfALostAgentCounts(t *testing.T) {
+	t.Run("what it brings", func(t *testing.T) { lastReport(t, used(3, 1, 30), 4) })
+	t.Run("not what is older", func(t *testing.T) { lastReport(t, used(6, 1, 60), 6) })
+}
+
+// lastReport has a host observe usage, and its agent end, of which four requests had been reported.
+func lastReport(t *testing.T, observed *api.Usage, served int64) {
 	s := newWorkerEnv(t)
+	s.At(30*time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
+		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed, Usage: observed}}}}))
 	s.At(time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "other", Epoch: 9, Reason: "not here"}))
 	s.At(time.Minute, s.signal(api.SignalEpochEnded,
 		api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost",
@@ -95,7 +103,7 @@ func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 	s.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Contains(t, reasons(s.history()), "host h lost")
-		require.EqualValues(t, 4, s.metrics().RequestsServed)
+		require.EqualValues(t, served, s.metrics().RequestsServed)
 		require.EqualValues(t, 1, s.metrics().RequestsFailed)
 	})
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {

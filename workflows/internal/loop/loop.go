@@ -99,13 +99,19 @@ func (l *Loop) handleReady() {
 		l.handleCancel()
 	}
 	l.DrainSignals()
+	l.HandleFutures()
+	l.woken = false
+	l.observeLength()
+}
+
+// HandleFutures handles the futures that are ready. Await does; a handler of an update, which runs before the workflow,
+// may have to know what has come in the same workflow task.
+func (l *Loop) HandleFutures() {
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
 		ready := l.futures[i]
 		l.futures = slices.Delete(l.futures, i, i+1)
 		ready.handle(ready.future)
 	}
-	l.woken = false
-	l.observeLength()
 }
 
 // OnCancel calls handle once, from Await, when the workflow of ctx is cancelled and there is nothing else to do. Unlike
