@@ -73,7 +73,8 @@ func (s clientServer) skipped() string {
 func readClientConfig(path string) (c clientConfig, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return c, api.Errorf(api.CodeInvalid, "read the client's configuration: %w", err)
+		return c, api.Errorf(api.CodeInvalid,
+			"read the client's configuration: %w; name a file that exists and that you may read", err)
 	}
 	line, column := 1, 1
 	if filepath.Ext(path) == ".toml" {
