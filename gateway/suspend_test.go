@@ -240,6 +240,9 @@ func (e *env) replaceGateway() {
 		all[p] = known{usage, e.gateway.Suspension(p.Worker(), p.Incarnation())}
 	}
 	require.NoError(e.t, e.gateway.Close(ctx))
+	for p := range all { // as wire.HandOver does: a call that the last gateway has cancelled wakes nobody in the next one
+		require.Eventually(e.t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll)
+	}
 	e.openGateway()
 	for p, k := range all {
 		e.gateway.Resume(p, k.usage, k.suspended, nil)
