@@ -136,6 +136,7 @@ func (f *function) wait() {
 func (f *function) awaitReturn() {
 	if sleep.For(f.returned, returnTimeout) {
 		f.abandoned = true
+		_ = f.conn.Close() // what it still writes is not read
 		name := f.spec.Pool.Function
 		f.supervisor.countAbandoned(name, 1)
 		go func() { // no longer than the function itself
@@ -155,6 +156,7 @@ func (f *function) stop(force bool) {
 }
 
 func (f *function) end() ending {
+	f.closeConn()
 	e := ending{status: "returned", inAgent: true}
 	select {
 	case f.crash = <-f.crashed: // as it returned, or as it was cut

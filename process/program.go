@@ -192,6 +192,7 @@ func (p program) end() ending {
 	p.awaitGroup()
 	left := p.killTree()
 	code, signal := p.reapRoot()
+	p.closeConn()
 	p.drainPipes()
 	return ending{code: code, signal: signal, left: left}
 }
@@ -199,7 +200,7 @@ func (p program) end() ending {
 // drainPipes waits for the readers, but not for long: a process that still holds a pipe does not belong to the tree.
 func (p program) drainPipes() {
 	read := sleep.Done(p.readers.Wait)
-	sleep.For(read, pipeDrainTimeout)
+	sleep.For(read, finalReadTimeout)
 	p.pipes.close()
 	<-read
 }

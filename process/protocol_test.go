@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -197,6 +198,23 @@ func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T
 	require.False(t, exit.Killed, "somebody else's KILL is a failure, not our doing")
 	require.Equal(t, "SIGKILL", exit.Signal)
 	require.False(t, lives(t, id))
+}
+
+func TestAnAnswerThatAWorkerWroteBeforeItExitedIsRead(t *testing.T) {
+	p := begin(t, open(t), python(t, "@tempool.method(raw=True)", "def pieces(_):", "    for _ in range(40): yield b'x'"))
+	read := 0
+	_, err := wire.Prepare(t.Context(), wire.Request{Method: "pieces"}, nil).Do(p.Conn(), wire.Event{},
+		func(piece []byte, _ string) error {
+			if read++; read == 1 {
+				require.NoError(t, tree.Signal(p.root, syscall.SIGTERM)) // it answers its call, and exits
+				<-p.exited
+				sleep.For(p.Conn().Done(), 200*time.Millisecond) // a slow reader
+			}
+			return nil
+		})
+	require.NoError(t, err)
+	require.Equal(t, 40, read)
+	require.Zero(t, ends(t, p).Code)
 }
 
 // socketOnly is a worker that reads TEMPOOL_FD alone, and writes its frames to the socket it reads from.

@@ -140,7 +140,7 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 func (p plan) command(program string, args []string, dir string) *exec.Cmd {
 	return &exec.Cmd{
 		Path: program, Args: args, Dir: dir, Env: p.environ,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, WaitDelay: pipeDrainTimeout,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, WaitDelay: finalReadTimeout,
 	}
 }
 

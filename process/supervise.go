@@ -15,11 +15,9 @@ import (
 const (
 	// exitTimeoutAfterClose is the exitTime of a program.
 	exitTimeoutAfterClose = time.Second
-	// finalReadTimeout is how long a connection may still deliver what a process wrote before it exited.
-	finalReadTimeout = 50 * time.Millisecond
-	// pipeDrainTimeout is how long pipes are read after the whole tree is gone. A process that still holds them open is
-	// not of the tree.
-	pipeDrainTimeout = 500 * time.Millisecond
+	// finalReadTimeout is how long the connection, and then the output, are read after the whole tree is gone. A process
+	// that still holds them open is not of the tree.
+	finalReadTimeout = 2 * time.Second
 )
 
 // supervise runs from the fork until the tree is gone, whatever ends it. It returns the process with which the
@@ -33,7 +31,6 @@ func (p *Process) supervise() (next *Process) {
 	if p.releaseToKeeper() {
 		return nil
 	}
-	p.closeConn()
 	end := p.kind.end()
 	// A process that has exited on its own, or ran out of memory, ends its incarnation.
 	t := p.currentTermination()
@@ -121,7 +118,7 @@ func (p *Process) exitTime() time.Duration {
 	return exitTimeoutAfterClose
 }
 
-// closeConn fails the calls in flight even if a descendant holds the connection open.
+// closeConn fails the calls in flight, once the tree is gone and the reader has passed on what it wrote.
 func (p *Process) closeConn() {
 	if p.conn == nil {
 		return
