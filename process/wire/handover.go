@@ -24,6 +24,8 @@ type State struct {
 	// Generation and LastPing keep ids from being used twice.
 	Generation uint32 `json:"generation,omitempty"`
 	LastPing   uint32 `json:"last_ping,omitempty"`
+	// Pinging means that the newest ping is unanswered: of a process that is frozen or busy.
+	Pinging bool `json:"pinging,omitempty"`
 	// Counts are the worker's counters.
 	Counts map[string]int64 `json:"counts,omitempty"`
 }
@@ -32,9 +34,9 @@ type State struct {
 const handOverPoll = time.Millisecond
 
 // HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which
-// Resume continues. From its begin no call, notification or ping starts; it waits until those in flight and the
-// worker's host calls have been answered. It fails if ctx ends first, if the worker is in the middle of a message, or
-// if a stream has no descriptor; c is unusable then, too.
+// Resume continues. From its begin no call, notification or ping starts; it waits until the calls in flight and the
+// worker's host calls have been answered, but for no pong, which a frozen process does not send. It fails if ctx ends
+// first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
 func HandOver(ctx context.Context, c *Conn) (state State, in, out *os.File, err error) {
 	if err := c.quiesce(ctx); err != nil {
 		return State{}, nil, nil, err
@@ -56,7 +58,7 @@ func (c *Conn) quiesce(ctx context.Context) error {
 	c.mu.Lock()
 	c.handingOver = true
 	c.mu.Unlock()
-	if err := c.awaitQuiet(ctx, func() bool { return c.InFlight() == 0 && !c.ping.unanswered() }); err != nil {
+	if err := c.awaitQuiet(ctx, func() bool { return c.InFlight() == 0 }); err != nil {
 		return err
 	}
 	for _, stream := range c.codec.inputs() {
@@ -162,7 +164,7 @@ func (c *Conn) state() State {
 	}
 	c.mu.Unlock()
 	c.ping.mu.Lock()
-	s.LastPing = c.ping.last
+	s.LastPing, s.Pinging = c.ping.last, c.ping.pong != nil
 	c.ping.mu.Unlock()
 	return s
 }
@@ -173,6 +175,9 @@ func (c *Conn) restore(s State) {
 		c.calls[i].generation = s.Generation
 	}
 	c.ping.last = s.LastPing
+	if s.Pinging {
+		c.ping.await()
+	}
 	c.counters.totals = s.Counts
 }
 

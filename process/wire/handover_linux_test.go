@@ -134,6 +134,30 @@ func TestAHandOverOfABusyWorkerEndsWithItsContext(t *testing.T) {
 	require.Error(t, <-pending)
 }
 
+// A process that is frozen, or hangs, answers no ping.
+func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
+	w, c := newFrameWorker(t, Options{})
+	before := make(chan error, 1)
+	go func() { before <- c.Ping(t.Context()) }()
+	ping := w.read(t)
+	require.Equal(t, FramePing, ping.Type)
+	state, in, out, err := HandOver(within(t), c)
+	require.NoError(t, err)
+	require.ErrorIs(t, await(t, before), ErrHandedOver)
+
+	next, err := ResumeFrames(in, out, state, Options{})
+	require.NoError(t, err)
+	defer next.Close()
+	w.write(t, Frame{Type: FramePong, ID: ping.ID})
+	after := make(chan error, 1)
+	answered := called(t, next, "one")
+	w.answer(t, nil)
+	require.NoError(t, await(t, answered), "the pong is no error")
+	go func() { after <- next.Ping(t.Context()) }()
+	w.write(t, Frame{Type: FramePong, ID: w.read(t).ID})
+	require.NoError(t, await(t, after))
+}
+
 // unread is how many bytes wait in a pipe.
 func unread(t *testing.T, pipe *os.File) (n int) {
 	t.Helper()

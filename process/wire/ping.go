@@ -27,11 +27,10 @@ func (p *pinger) nextID() uint32 {
 	return p.last
 }
 
-// unanswered reports whether a ping has no pong yet.
-func (p *pinger) unanswered() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pong != nil
+// await makes the newest ping unanswered; p.mu is held, or the Conn has not started.
+func (p *pinger) await() *pingAnswer {
+	p.pong = &pingAnswer{arrived: make(chan struct{})}
+	return p.pong
 }
 
 // receive handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no ping
@@ -59,8 +58,7 @@ func (c *Conn) Ping(ctx context.Context) error {
 	p.mu.Lock()
 	pong := p.pong
 	if pong == nil {
-		pong = &pingAnswer{arrived: make(chan struct{})}
-		p.pong = pong
+		pong = p.await()
 		if _, err := c.out.send(c.codec.appendPing(nil, p.nextID()), nil); err != nil {
 			p.pong = nil
 			p.mu.Unlock()
