@@ -29,6 +29,7 @@ func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers strin
 	s = pythonSpec(name, size, "moving.py")
 	markers = t.TempDir()
 	s.Pool.Env["MARKERS"] = markers
+	s.Sessions.AffinityTTL = spec.Duration(time.Hour) // also on a machine that takes minutes to move them
 	return s, markers
 }
 
