@@ -155,6 +155,7 @@ func (c *container) end() ending {
 	if t := c.currentTermination(); t.killed() || t.graceExpired {
 		c.killTree()
 	}
+	c.closeConn(finalReadTimeout) // its removal may take longer, and the gateway still sends calls
 	c.giveUpAsking()
 	c.stopping.Wait()
 	if err := os.Remove(c.variables); err != nil {

@@ -156,7 +156,7 @@ func (f *function) stop(force bool) {
 }
 
 func (f *function) end() ending {
-	f.closeConn()
+	f.closeConn(finalReadTimeout)
 	e := ending{status: "returned", inAgent: true}
 	select {
 	case f.crash = <-f.crashed: // as it returned, or as it was cut

@@ -163,6 +163,7 @@ func (p program) awaitGroup() {
 		if err != nil || !table.GroupAlive(p.root.PID) {
 			return
 		}
+		p.closeConn(stopReadTimeout)
 		select {
 		case <-p.wake:
 			if t = p.currentTermination(); t.killed() {
@@ -192,7 +193,7 @@ func (p program) end() ending {
 	p.awaitGroup()
 	left := p.killTree()
 	code, signal := p.reapRoot()
-	p.closeConn()
+	p.closeConn(finalReadTimeout)
 	p.drainPipes()
 	return ending{code: code, signal: signal, left: left}
 }

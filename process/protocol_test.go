@@ -269,6 +269,18 @@ func TestAWorkerMayUseOnlyItsSocket(t *testing.T) {
 	}
 }
 
+// TestAStopEndsAProgramThatExitsWithItsConnection: its launcher, such as npx, handles SIGTERM, and it does not.
+func TestAStopEndsAProgramThatExitsWithItsConnection(t *testing.T) {
+	sp := byHand()
+	sp.Pool.Command = []string{"sh", "-c", `trap "exit 0" TERM; python3 -c "$0" & wait`, socketOnly}
+	p := begin(t, open(t), sp)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	exit, err := p.Stop(ctx, time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, exit.Code)
+}
+
 func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
 	p := begin(t, open(t), byHand()) // and its pipe stays open
 	require.ErrorIs(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})), wire.ErrPeerClosed)

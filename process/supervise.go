@@ -16,8 +16,11 @@ const (
 	// exitTimeoutAfterClose is the exitTime of a program.
 	exitTimeoutAfterClose = time.Second
 	// finalReadTimeout is how long the connection, and then the output, are read after the whole tree is gone. A process
-	// that still holds them open is not of the tree.
+	// that still holds them open is not of the tree, or the client of a stream does not read.
 	finalReadTimeout = 2 * time.Second
+	// stopReadTimeout is how long the connection of a process that was asked to stop, and has, is read while others of
+	// its group may wait for the end of it.
+	stopReadTimeout = 50 * time.Millisecond
 )
 
 // supervise runs from the fork until the tree is gone, whatever ends it. It returns the process with which the
@@ -118,12 +121,12 @@ func (p *Process) exitTime() time.Duration {
 	return exitTimeoutAfterClose
 }
 
-// closeConn fails the calls in flight, once the tree is gone and the reader has passed on what it wrote.
-func (p *Process) closeConn() {
+// closeConn fails the calls in flight, once the reader has passed on what the process wrote, or limit is over.
+func (p *Process) closeConn(limit time.Duration) {
 	if p.conn == nil {
 		return
 	}
-	sleep.For(p.conn.Done(), finalReadTimeout)
+	sleep.For(p.conn.Done(), limit)
 	_ = p.conn.Close()
 }
 

@@ -24,7 +24,7 @@ type State struct {
 	// Generation and LastPing keep ids from being used twice.
 	Generation uint32 `json:"generation,omitempty"`
 	LastPing   uint32 `json:"last_ping,omitempty"`
-	// Pinging means that the newest ping is unanswered: of a process that is frozen or busy.
+	// Pinging means that the newest ping is unanswered, such as by a process that is frozen.
 	Pinging bool `json:"pinging,omitempty"`
 	// Counts are the worker's counters.
 	Counts map[string]int64 `json:"counts,omitempty"`
@@ -35,7 +35,7 @@ const handOverPoll = time.Millisecond
 
 // HandOver ends c without notifying the worker, and returns its state and duplicates of its two streams, with which
 // Resume continues. From its begin no call, notification or ping starts; it waits until the calls in flight and the
-// worker's host calls have been answered, but for no pong, which a frozen process does not send. It fails if ctx ends
+// worker's host calls have been answered, but not for a pong: a frozen process sends none. It fails if ctx ends
 // first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
 func HandOver(ctx context.Context, c *Conn) (state State, in, out *os.File, err error) {
 	if err := c.quiesce(ctx); err != nil {
@@ -176,7 +176,7 @@ func (c *Conn) restore(s State) {
 	}
 	c.ping.last = s.LastPing
 	if s.Pinging {
-		c.ping.await()
+		c.ping.expect()
 	}
 	c.counters.totals = s.Counts
 }

@@ -27,8 +27,8 @@ func (p *pinger) nextID() uint32 {
 	return p.last
 }
 
-// await makes the newest ping unanswered; p.mu is held, or the Conn has not started.
-func (p *pinger) await() *pingAnswer {
+// expect has the next Ping wait for a pong, too; p.mu is held, or the Conn has not started.
+func (p *pinger) expect() *pingAnswer {
 	p.pong = &pingAnswer{arrived: make(chan struct{})}
 	return p.pong
 }
@@ -58,7 +58,7 @@ func (c *Conn) Ping(ctx context.Context) error {
 	p.mu.Lock()
 	pong := p.pong
 	if pong == nil {
-		pong = p.await()
+		pong = p.expect()
 		if _, err := c.out.send(c.codec.appendPing(nil, p.nextID()), nil); err != nil {
 			p.pong = nil
 			p.mu.Unlock()
