@@ -34,6 +34,7 @@ func signalUntil(k Key, sig syscall.Signal, what string, order func([]*Entry) []
 	signalled := map[Identity]bool{}
 	for delay := time.Millisecond; ; delay = min(2*delay, 50*time.Millisecond) {
 		var pending []*Entry
+		late := !time.Now().Before(deadline) // as of before the scan: only the next one sees what its signals do
 		t, err := ScanTable(nil)
 		if err == nil {
 			pending = slices.DeleteFunc(order(t.Members(k)), func(e *Entry) bool { return reached(e, signalled[e.Identity]) })
@@ -46,7 +47,7 @@ func signalUntil(k Key, sig syscall.Signal, what string, order func([]*Entry) []
 			}
 		}
 		switch {
-		case time.Now().Before(deadline):
+		case !late:
 		case err != nil:
 			return fmt.Errorf("read the process table: %w", err)
 		default:
