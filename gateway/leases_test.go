@@ -426,7 +426,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 // A call that starts after the loss of Temporal ends with its lease as one that began before it does.
 func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
 	e := parallel(t, 1)
-	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
+	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: 15_000}).lease(t)
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"
 	require.Equal(t, 200, e.do("POST", path+"echo", "x").status)
 	e.control.setDown(true)

@@ -77,8 +77,8 @@ func pythonSpec(t testing.TB) spec.Spec {
 	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", script}
 	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	sp.Pool.EnvFrom = []string{"PATH", "HOME"}
-	sp.Start.Timeout, sp.Queue.Timeout, sp.Health.Timeout = spec.Duration(timeout), spec.Duration(timeout),
-		spec.Duration(timeout)
+	sp.Start.Timeout, sp.Queue.Timeout = spec.Duration(timeout), spec.Duration(timeout)
+	sp.Health.Timeout, sp.Call.CancelGrace = spec.Duration(timeout), spec.Duration(timeout)
 	return sp
 }
 

@@ -169,7 +169,7 @@ for line in sys.stdin:
 			require.Len(t, s.TakenOver(), 1)
 			p = s.TakenOver()[0]
 			c.use(t, p.Process)
-			exit, err := p.Stop(t.Context(), 5*time.Second)
+			exit, err := p.Stop(t.Context(), waitTimeout)
 			require.NoError(t, err)
 			require.True(t, exit.Interrupted, exit.Reason)
 			gone(t, id, "the worker")

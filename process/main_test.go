@@ -266,7 +266,7 @@ func errorOf[T any](_ T, err error) error { return err }
 // stops stops a process.
 func stops(t *testing.T, p *Process) Exit {
 	t.Helper()
-	exit, err := p.Stop(t.Context(), 0)
+	exit, err := p.Stop(t.Context(), waitTimeout)
 	require.NoError(t, err)
 	return exit
 }

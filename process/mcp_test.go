@@ -69,8 +69,11 @@ func TestTheEraOfAnMCPServer(t *testing.T) {
 					p, err := s.Start(t.Context(), Launch{Worker: worker, Incarnation: 1, Spec: sp})
 					if err == nil && i == 0 {
 						_ = p.Conn().Ping(t.Context())
-						ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-						defer cancel()
+						ctx, cancel := context.WithCancel(t.Context())
+						go func() {
+							defer cancel()
+							eventually(t, func() bool { return strings.Contains(read(), "tools/call") }, "no call")
+						}()
 						_, _ = p.Conn().Call(ctx, wire.Request{Method: "tools/call", Payload: []byte(`{"_meta":{}}`)})
 					}
 				})

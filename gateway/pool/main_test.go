@@ -67,7 +67,7 @@ func newEnv(t *testing.T) *env {
 	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
 	e.spec.Start.Timeout, e.spec.Queue.Timeout = spec.Duration(timeout), spec.Duration(timeout)
-	e.spec.Health.Timeout = spec.Duration(timeout)
+	e.spec.Health.Timeout, e.spec.Call.CancelGrace = spec.Duration(timeout), spec.Duration(timeout)
 	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
 	require.NoError(t, err)
 	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes,

@@ -77,7 +77,7 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.Idle = spec.IsolateKey, true, spec.Duration(time.Minute)
+	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.Idle = spec.IsolateKey, true, spec.Duration(time.Hour)
 	for i := range 3 {
 		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
 	}
@@ -100,13 +100,13 @@ func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
 		defer p.mu.Unlock()
 		p.makeRoomLocked(time.Now().Add(in), 0)
 	}
-	makeRoom(time.Second)
+	makeRoom(time.Minute)
 	require.Len(t, bound(), 3, "they have been used a short time ago")
 	for range 2 {
-		makeRoom(7 * time.Second)
+		makeRoom(7 * time.Minute)
 		require.ElementsMatch(t, []string{hashKey("B"), hashKey("C")}, bound())
 	}
-	require.Equal(t, 6*time.Second, p.order[1].expireKeyLocked(p.order[1].use.last), "when it may give way")
+	require.Equal(t, 6*time.Minute, p.order[1].expireKeyLocked(p.order[1].use.last), "when it may give way")
 }
 
 // Clients that ask at the same time for leases of one key get no more processes than it may have, before they call too.

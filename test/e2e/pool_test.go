@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
@@ -126,7 +127,9 @@ func poolAndItsProcesses(env *testEnv) {
 // The first worker's lease holds the rolling restart up until an operator has halted it.
 func haltedRestart(env *testEnv) {
 	t, slot := env.t, 0
-	pool := env.startPool(echoSpec("halted", 2))
+	s := echoSpec("halted", 2)
+	s.Rotation.DrainTimeout = spec.Duration(waitTimeout)
+	pool := env.startPool(s)
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Slot: &slot})
 	restart := func() {
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})

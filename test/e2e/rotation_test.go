@@ -96,7 +96,7 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	const size = 8
 	env := oneHost(t, "surge")
 	s := echoSpec("surge", size)
-	s.Rotation.MaxUnavailable = 2
+	s.Rotation.MaxUnavailable, s.Rotation.DrainTimeout = 2, spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 	require.Eventually(t, func() bool {
 		status, err := pool.Status(t.Context())
@@ -174,7 +174,7 @@ func leakIsPredicted(env *testEnv) {
 	t := env.t
 	s := pythonSpec("leak", 1, "leak.py") // calls one after the other may leave a second worker without any
 	s.Pool.Env["LEAK"] = "5"
-	s.Prediction.Window = 3
+	s.Prediction.Window, s.Rotation.DrainTimeout = 3, spec.Duration(waitTimeout)
 	s.Rotation.MaxMemory, s.Health.MemoryBands = 512<<20, spec.Bands{} // so that only prediction replaces workers
 	pool := env.startPool(s)
 	l := startLoad(t, env.gatewayClient("host"), "/v1/pools/leak/call/leak", 1, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 const testDeployment = "tempool"
@@ -65,7 +66,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	env := newEnv(t)
 	agents := map[string]*agent{"one": env.startBuild("one", "1.0"), "two": env.startBuild("two", "1.0")}
 	s := echoSpec("upgraded", 4)
-	s.Rotation.MaxRequests = 0
+	s.Rotation.MaxRequests, s.Rotation.DrainTimeout = 0, spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 	ids := []string{api.PoolWorkflowID("upgraded")}
 	for slot := range s.Pool.Size {
