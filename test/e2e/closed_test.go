@@ -26,9 +26,7 @@ func (env *testEnv) continued(pool string) { env.continueAsNew(api.PoolWorkflowI
 func (env *testEnv) continueAsNew(id string) {
 	env.t.Helper()
 	before := env.currentRun(id)
-	env.repeat(func(ctx context.Context) error {
-		return env.client.Temporal().SignalWorkflow(ctx, id, "", api.SignalForceContinue, nil)
-	})
+	env.send(id, api.SignalForceContinue, nil)
 	require.Eventually(env.t, func() bool {
 		info, err := env.describe(id)
 		return err == nil && info.GetExecution().GetRunId() != before

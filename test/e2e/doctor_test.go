@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -64,11 +67,16 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 	require.Eventually(t, func() bool { return env.doctor("--namespace", "nosuch").has("problem", "namespace", "nosuch") },
 		waitTimeout, 500*time.Millisecond)
 	require.True(t, env.doctor("--address", "127.0.0.1:1").has("problem", "temporal", "127.0.0.1:1"))
-	_, err := env.client.Temporal().WorkflowService().RegisterNamespace(t.Context(),
-		&workflowservice.RegisterNamespaceRequest{
-			Namespace: "bare", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-		})
-	require.NoError(t, err)
+	env.repeat(func(ctx context.Context) error {
+		_, err := env.client.Temporal().WorkflowService().RegisterNamespace(ctx,
+			&workflowservice.RegisterNamespaceRequest{
+				Namespace: "bare", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+			})
+		if _, registered := errors.AsType[*serviceerror.NamespaceAlreadyExists](err); registered {
+			return nil
+		}
+		return err
+	})
 	require.Eventually(t, func() bool {
 		return env.doctor("--namespace", "bare").has("problem", "search_attributes",
 			"missing")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -393,6 +394,23 @@ func asked[T any](env *testEnv, question func(context.Context) (T, error)) (answ
 func (env *testEnv) repeat(order func(context.Context) error) {
 	env.t.Helper()
 	asked(env, func(ctx context.Context) (struct{}, error) { return struct{}{}, order(ctx) })
+}
+
+// execute starts a workflow; repeated while it runs, it starts no second one.
+func (env *testEnv) execute(id, taskQueue, name string, arguments ...any) client.WorkflowRun {
+	env.t.Helper()
+	return asked(env, func(ctx context.Context) (client.WorkflowRun, error) {
+		return env.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: taskQueue},
+			name, arguments...)
+	})
+}
+
+// send sends a workflow a signal that it may get twice.
+func (env *testEnv) send(workflowID, name string, argument any) {
+	env.t.Helper()
+	env.repeat(func(ctx context.Context) error {
+		return env.client.Temporal().SignalWorkflow(ctx, workflowID, "", name, argument)
+	})
 }
 
 // cancel requests the cancellation of a workflow.

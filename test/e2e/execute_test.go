@@ -56,10 +56,7 @@ func (env *testEnv) startUserWorker() {
 
 func (env *testEnv) startCallWorkflow(id string, c executeInput) client.WorkflowRun {
 	env.t.Helper()
-	run, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(),
-		client.StartWorkflowOptions{ID: id, TaskQueue: userTaskQueue}, "callPool", c)
-	require.NoError(env.t, err)
-	return run
+	return env.execute(id, userTaskQueue, "callPool", c)
 }
 
 // startTroublePool starts a pool of trouble.py and returns the file to which its workers write notes.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -73,10 +72,7 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 		if round == rounds {
 			break
 		}
-		_, err := env.client.Temporal().ExecuteWorkflow(t.Context(),
-			client.StartWorkflowOptions{ID: api.PoolWorkflowID("stuck"), TaskQueue: "nowhere"},
-			api.WorkflowPool, api.PoolStart{Pool: "stuck"})
-		require.NoError(t, err)
+		env.execute(api.PoolWorkflowID("stuck"), "nowhere", api.WorkflowPool, api.PoolStart{Pool: "stuck"})
 		require.Eventually(t, func() bool {
 			answer, err := env.client.Temporal().CountWorkflow(t.Context(),
 				countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))

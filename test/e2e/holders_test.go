@@ -37,7 +37,6 @@ func TestEveryViewNamesTheHolderOfALease(t *testing.T) {
 	}
 	env := oneHost(t, "night")
 	pool := env.startPool(echoSpec("held", size))
-	client := env.client.Temporal()
 	term := startTerminal(t, env.dir, []string{ctlVariable + "=1"},
 		os.Args[0], "top", "held", "--address", env.server.Address(), "--namespace", env.server.Namespace())
 	term.shows("ready", "held/0")
@@ -71,13 +70,12 @@ func TestEveryViewNamesTheHolderOfALease(t *testing.T) {
 			return func() { require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK)) }
 		},
 		"signal": func(slot int, holder string) func() {
-			require.NoError(t, client.SignalWorkflow(t.Context(), worker(slot), "", api.SignalCheckout,
-				api.CheckoutRequest{Holder: holder, TTLMS: time.Hour.Milliseconds()}))
+			env.send(worker(slot), api.SignalCheckout,
+				api.CheckoutRequest{Holder: holder, RequestID: holder, TTLMS: time.Hour.Milliseconds()})
 			return func() {
 				state, err := pool.State(t.Context(), slot)
 				require.NoError(t, err)
-				require.NoError(t, client.SignalWorkflow(t.Context(), worker(slot), "", api.SignalCheckin,
-					api.CheckinRequest{LeaseID: state.Lease.ID}))
+				env.send(worker(slot), api.SignalCheckin, api.CheckinRequest{LeaseID: state.Lease.ID})
 			}
 		},
 	}

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
@@ -19,13 +21,8 @@ import (
 // sessionWorkflow runs a workflow that moves sessions, and requires that it continues as new on its way.
 func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.SessionMoves) {
 	env.t.Helper()
-	execution, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(),
-		client.StartWorkflowOptions{ID: id, TaskQueue: api.TaskQueue}, name, run)
-	require.NoError(env.t, err)
-	require.NoError(env.t, execution.Get(env.t.Context(), &moves))
-	answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
-	require.NoError(env.t, err)
-	last := answer.GetWorkflowExecutionInfo()
+	require.NoError(env.t, env.execute(id, api.TaskQueue, name, run).Get(env.t.Context(), &moves))
+	last := asked(env, func(context.Context) (*workflow.WorkflowExecutionInfo, error) { return env.describe(id) })
 	require.NotEqual(env.t, last.GetFirstRunId(), last.GetExecution().GetRunId(), "%s continued as new", id)
 	return moves
 }
@@ -86,12 +83,13 @@ func sessionWorkflowsContinue(env *testEnv) {
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 
 	before := env.waitState(pool, worker, lifecycle.Ready)
-	handle, err := env.client.Temporal().UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain,
-		WaitForStage: client.WorkflowUpdateStageCompleted,
-		Args:         []any{api.Control{Worker: &worker, Reason: "maintenance"}},
+	handle := asked(env, func(ctx context.Context) (client.WorkflowUpdateHandle, error) {
+		return env.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+			WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain, UpdateID: "maintenance",
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+			Args:         []any{api.Control{Worker: &worker, Reason: "maintenance"}},
+		})
 	})
-	require.NoError(t, err)
 	require.NoError(t, handle.Get(t.Context(), nil))
 	env.waitState(pool, worker, lifecycle.Stopped)
 	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})

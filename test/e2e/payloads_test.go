@@ -103,7 +103,7 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	env.startAgent("stranger", "--labels", "other")
 	keyed.kill()
 	worker := api.WorkerWorkflowID("sealed", 0)
-	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), worker, "", api.SignalDrain, nil))
+	env.send(worker, api.SignalDrain, nil)
 	require.Eventually(t, func() bool {
 		details, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), worker, "")
 		return err == nil && details.GetPendingWorkflowTask().GetAttempt() > 2

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -211,15 +212,19 @@ func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
 func scheduledScale(env *testEnv) {
 	t := env.t
 	pool := env.startPool(echoSpec("clock", 1))
-	scheduled := func(id string, input api.ScheduledScale) client.ScheduleHandle {
-		schedule, err := env.client.Temporal().ScheduleClient().Create(t.Context(), client.ScheduleOptions{
-			ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"},
-			TriggerImmediately: true,
-			Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale, TaskQueue: api.TaskQueue,
-				Args: []any{input}},
+	scheduled := func(id string, input api.ScheduledScale) {
+		env.repeat(func(ctx context.Context) error {
+			_, err := env.client.Temporal().ScheduleClient().Create(ctx, client.ScheduleOptions{
+				ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"},
+				TriggerImmediately: true,
+				Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale,
+					TaskQueue: api.TaskQueue, Args: []any{input}},
+			})
+			if errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
+				return nil
+			}
+			return err
 		})
-		require.NoError(t, err)
-		return schedule
 	}
 	scheduled("morning", api.ScheduledScale{Pool: "clock",
 		ScaleRequest: api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 4}}})

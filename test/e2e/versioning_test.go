@@ -135,9 +135,11 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
 	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
 	env.waitBuildOf(lease, "1.0", worker) // the task queues learn of the version a moment later
-	_, err := deployment.SetCurrentVersion(t.Context(),
-		client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
-	require.NoError(t, err)
+	env.repeat(func(ctx context.Context) error {
+		_, err := deployment.SetCurrentVersion(ctx,
+			client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
+		return err
+	})
 	versioned.stop()
 	env.waitBuildOf(lease, "", worker)
 	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID,

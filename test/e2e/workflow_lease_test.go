@@ -66,11 +66,7 @@ type leaseTest struct {
 
 func (l leaseTest) start(then string) client.WorkflowRun {
 	l.t.Helper()
-	run, err := l.client.Temporal().ExecuteWorkflow(l.t.Context(),
-		client.StartWorkflowOptions{ID: fmt.Sprintf("%s-%d", then, time.Now().UnixNano()), TaskQueue: userTaskQueue},
-		leaseWorkflow, then)
-	require.NoError(l.t, err)
-	return run
+	return l.execute(fmt.Sprintf("%s-%d", then, time.Now().UnixNano()), userTaskQueue, "leaseWorkflow", then)
 }
 
 // leaseOf waits until a workflow has called its worker, and returns its lease.
