@@ -102,8 +102,19 @@ change without it.`,
 				return api.Errorf(api.CodeInvalid, "%w", err)
 			}
 		}
-		if config.Capacity < 1 {
-			return usagef("--capacity is %d; it must be at least 1", config.Capacity)
+		for _, limit := range []struct {
+			flag         string
+			value, least int64
+		}{
+			{"capacity", int64(config.Capacity), 1},
+			{"log-size", config.LogBytes, logs.MinWorkerBytes},
+			{"max-connections", int64(config.Limits.Connections), 1},
+			{"max-client-connections", int64(config.Limits.ClientConnections), 0},
+			{"body-memory", config.Limits.BodyBytes, 1},
+		} {
+			if limit.value < limit.least {
+				return usagef("--%s is %d; it must be at least %d", limit.flag, limit.value, limit.least)
+			}
 		}
 		config.Address, config.Namespace, config.Payloads = a.options.Address, a.options.Namespace, a.options.Payloads
 		switch {

@@ -66,6 +66,17 @@ func TestSettingsComeFromFlagsTheEnvironmentAndAFile(t *testing.T) {
 		requireCode(t, ExitFailed, r)
 		require.Contains(t, r.err, file+says)
 	}
+	for limit, says := range map[string]string{
+		"capacity = 0":                "--capacity is 0; it must be at least 1",
+		"max_connections = 0":         "--max-connections is 0; it must be at least 1",
+		"max_client_connections = -1": "--max-client-connections is -1; it must be at least 0",
+		"body_memory = \"0\"":         "--body-memory is 0; it must be at least 1",
+		"log_size = \"0\"":            "--log-size is 0; it must be at least 1048576",
+	} {
+		r := run(limit, "--check")
+		requireCode(t, ExitUsage, r)
+		require.Contains(t, r.err, says)
+	}
 	require.Equal(t, "the settings are valid\n", run("capacity = 3", "--check", "--state-dir", t.TempDir()).out)
 }
 
