@@ -148,6 +148,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	env := oneHost(t, "one")
 	env.startAgent("other")
+	gateways := []*http.Client{waitForGateway(t, env.gatewayClient("one")), waitForGateway(t, env.gatewayClient("other"))}
 	s := env.followingSpec("wake", 3)
 	pool := env.startFollowing(s)
 	byGateway, err := tempool.Dial(t.Context(),
@@ -157,7 +158,7 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	for name, ask := range map[string]func() error{
 		"HTTP": func() error {
 			for turn, deadline := 0, time.Now().Add(waitTimeout); time.Now().Before(deadline); turn++ {
-				status, answer, _ := post(t, env.gatewayClient([]string{"one", "other"}[turn%2]), "/v1/pools/wake/call/nap", `0.01`)
+				status, answer, _ := post(t, gateways[turn%2], "/v1/pools/wake/call/nap", `0.01`)
 				// the worker has started on the other host, whose gateway the answer names
 				if status == http.StatusServiceUnavailable {
 					continue
