@@ -428,18 +428,6 @@ func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-func TestLargePayloads(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	big := bytes.Repeat([]byte("0123456789abcdef"), (5<<20)/16)
-	done := callAsync(context.Background(), c, Request{Method: "m", Payload: big})
-	asked := p.read()
-	require.True(t, bytes.Equal(big, asked.Payload))
-	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: asked.Payload})
-	got := await(t, done)
-	require.NoError(t, got.err)
-	require.True(t, bytes.Equal(big, got.resp.Payload))
-}
-
 func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
 	type asked struct {
 		method  string

@@ -3,10 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -57,13 +54,6 @@ def session():
     c.count("asked")
     return c.session["key"]
 
-@tempool.method
-def die(): os._exit(3)
-
-@tempool.method
-def hang():
-    while True: time.sleep(1)
-
 tempool.run(threads=int(os.environ.get("THREADS", "1")))
 `},
 	{"node", []string{"node", "--input-type=module", "-e"}, `
@@ -74,8 +64,6 @@ method('count', function* (n) { for (let i = 0; i < n; i++) yield i })
 method('fail', () => { throw new Fatal('broken', { code: 'hardware', data: { unit: 1 } }) })
 method('wait', () => new Promise((resolve) => context().signal.addEventListener('abort', resolve)))
 method('session', () => { const c = context(); c.count('asked'); return c.session.get('key') })
-method('die', () => process.exit(3))
-method('hang', () => { for (;;); })
 run()
 `},
 	{"go", nil, ""}, // sdk/go/internal/testworker
@@ -174,7 +162,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		ctx := within(t)
 		hello, said := HelloOf(c)
 		require.True(t, said)
-		require.Equal(t, []string{"count", "die", "echo", "fail", "hang", "session", "square", "wait"}, hello.Methods)
+		require.Equal(t, []string{"count", "echo", "fail", "session", "square", "wait"}, hello.Methods)
 		require.True(t, strings.HasPrefix(hello.SDK, s.name+"/"))
 		require.NoError(t, c.Ping(ctx))
 
@@ -255,43 +243,6 @@ func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
 	}
 }
 
-func TestADyingWorkerFailsItsConn(t *testing.T) {
-	eachSDK(t, func(t *testing.T, s sdk) {
-		c, cmd := s.start(t, Options{})
-		_, err := c.Call(within(t), Request{Method: "die"})
-		requireStarted(t, true, err)
-		require.ErrorIs(t, err, ErrPeerClosed)
-		var exit *exec.ExitError
-		require.ErrorAs(t, cmd.Wait(), &exit)
-		require.Equal(t, 3, exit.ExitCode())
-
-		c, cmd = s.start(t, Options{})
-		require.NoError(t, cmd.Process.Kill())
-		await(t, c.Done())
-		require.ErrorIs(t, c.Err(), ErrPeerClosed)
-		require.Error(t, cmd.Wait())
-	})
-}
-
-func TestAHangingWorkerBreaksItsConn(t *testing.T) {
-	eachSDK(t, func(t *testing.T, s sdk) {
-		c, cmd := s.start(t, Options{CancelGrace: 50 * time.Millisecond})
-		for sent := false; !sent; { // its time may be over before
-			ctx, cancel := context.WithTimeout(within(t), 50*time.Millisecond)
-			_, err := c.Call(ctx, Request{Method: "hang"})
-			cancel()
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			var failed *CallError
-			require.ErrorAs(t, err, &failed)
-			sent = failed.Started
-		}
-		await(t, c.Done())
-		require.ErrorIs(t, c.Err(), ErrUnanswered)
-		require.NoError(t, cmd.Process.Kill())
-		require.Error(t, cmd.Wait())
-	})
-}
-
 func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{})
@@ -358,56 +309,4 @@ func TestTheSDKsOwnSuitesPass(t *testing.T) {
 			require.NoError(t, err, string(out))
 		})
 	}
-}
-
-// A tool server as its authors write them: one line, one message, print on stderr.
-const mcpServer = `
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    if m["method"] == "initialize":
-        r = {"result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {},
-                       "serverInfo": {"name": "t", "version": "1"}}}
-    elif m["method"] == "ping": r = {"result": {}}
-    elif m["method"] == "tools/call": r = {"result": {"content": [{"type": "text", "text": m["params"]["arguments"]["text"]}]}}
-    else: r = {"error": {"code": -32601, "message": "Method not found"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], **r}), flush=True)
-`
-
-func TestAnMCPServerIsAWorker(t *testing.T) {
-	cmd := exec.Command("python3", "-c", mcpServer)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	c, err := NewJSONRPC(stdout, stdin, FramingLine, Options{MaxInflight: 4})
-	require.NoError(t, err)
-	ctx := within(t)
-	resp, err := c.Call(ctx, Request{Method: "initialize",
-		Payload: []byte(`{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)})
-	require.NoError(t, err)
-	require.Contains(t, string(resp.Payload), "2025-06-18")
-	require.NoError(t, c.Notify(ctx, Request{Method: "notifications/initialized"}))
-	require.NoError(t, c.Ping(ctx))
-	resp, err = c.Call(ctx, Request{Method: "tools/call", Payload: []byte(`{"name":"echo","arguments":{"text":"hi"}}`)})
-	require.NoError(t, err)
-	var result struct{ Content []struct{ Text string } }
-	require.NoError(t, json.Unmarshal(resp.Payload, &result))
-	require.Equal(t, "hi", result.Content[0].Text)
-	var failure *RemoteError
-	_, err = c.Call(ctx, Request{Method: "no/such"})
-	require.True(t, errors.As(err, &failure) && failure.Code == "-32601", err)
-	require.NoError(t, c.Close())
-	require.NoError(t, ignoreClosed(cmd.Wait()))
-}
-
-// ignoreClosed: Wait closes the pipes that the Conn has closed before it.
-func ignoreClosed(err error) error {
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
-		return nil
-	}
-	return err
 }

@@ -53,8 +53,6 @@ func main() {
 		_, err = call.Session().Get(ctx, "key", &value)
 		return value, err
 	})
-	sdk.Method("die", func(context.Context, any) (any, error) { os.Exit(3); return nil, nil })
-	sdk.Method("hang", func(context.Context, any) (any, error) { select {} })
 	sdk.Run()
 }
 
