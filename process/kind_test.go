@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,6 +207,10 @@ func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
 		require.Zero(t, s.Live())
 		require.Error(t, p.Probe(t.Context()))
 		require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "echo"})))
+		record := p.exitRecord()
+		require.True(t, record.Exit().Interrupted)
+		require.Error(t, record.Probe(t.Context()))
+		require.Error(t, errorOf(record.Sample(t.Context())))
 	})
 }
 
@@ -258,6 +263,8 @@ func TestEachKindIsCutWithACallThatIgnoresItsCancel(t *testing.T) {
 		exit := ends(t, p)
 		require.True(t, exit.CutCall, exit.Reason)
 		require.True(t, exit.Killed, exit.Reason)
+		require.Contains(t, exit.Reason, "did not end a cancelled call within 100ms")
+		require.False(t, exit.Failed(), "its caller left: that is not a fault of the program")
 	})
 }
 
@@ -265,22 +272,16 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		older := begin(t, s, sp)
 		stuck := beginCall(t, older, "stuck")
-		newer := starts(t, s, launch("p/0", 2, sp))
-		require.Equal(t, "superseded by incarnation 2",
-			ends(t, older).Reason[len("killed: "):][:len("superseded by incarnation 2")])
+		newer := starts(t, s, launch("p/0", 3, sp))
+		exit := ends(t, older)
+		require.True(t, strings.HasPrefix(exit.Reason, "killed: superseded by incarnation 3"), exit.Reason)
+		require.True(t, exit.Killed)
+		require.True(t, exit.ByAgent)
+		require.False(t, exit.Failed())
 		require.Error(t, stuck.end(t))
 		require.Equal(t, []*Process{newer}, s.List())
-	})
-}
-
-func TestTheRecordOfAnEndIsKeptForEachKind(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
-		p := begin(t, s, sp)
-		stops(t, p)
-		record := p.exitRecord()
-		require.True(t, record.Exit().Interrupted)
-		require.Error(t, record.Probe(t.Context()))
-		require.Error(t, errorOf(record.Sample(t.Context())))
+		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 2, sp))), ErrSuperseded)
+		starts(t, s, launch("p/1", 1, sp), "other workers have incarnations of their own")
 	})
 }
 

@@ -152,27 +152,6 @@ func TestExitsAreClassified(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDoesNotRespondToACancelIsKilled(t *testing.T) {
-	p := begin(t, open(t), python(t, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import threading",
-		"@tempool.method", "def stuck():", "    print('begun', flush=True)", "    while True:",
-		"        try: time.sleep(1000)", "        except BaseException: pass"))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	called := make(chan error, 1)
-	go func() {
-		_, err := p.Conn().Call(ctx, wire.Request{Method: "stuck", Payload: []byte("null")})
-		called <- err
-	}()
-	eventually(t, func() bool { return len(p.Logs()) > 0 },
-		"the worker must have begun the call: it drops one that is cancelled before")
-	cancel()
-	require.ErrorIs(t, <-called, context.Canceled)
-	exit := ends(t, p)
-	require.Contains(t, exit.Reason, "did not end a cancelled call within 5s")
-	require.True(t, exit.CutCall)
-	require.False(t, exit.Failed(), "its caller left: that is not a fault of the program")
-}
-
 func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T) {
 	p := begin(t, open(t), python(t))
 	var holder int
@@ -323,7 +302,7 @@ func TestAWorkerMakesHostCalls(t *testing.T) {
 
 // mcp is a JSON-RPC server of one message per line that counts its initialisations.
 const mcp = `
-import json, os, sys, time
+import json, os, sys
 initialised = notified = 0
 for line in sys.stdin:
     message = json.loads(line)
@@ -332,7 +311,6 @@ for line in sys.stdin:
     if method == "notifications/initialized": notified += 1
     if method == "complain": sys.stderr.write("complaint\n"); sys.stderr.flush()
     if method == "babble": print("this is not JSON"); os.system("echo neither is this; printf 'nor this: '"); sys.stdout.flush()
-    if method == "garble": print('{"jsonrpc": "2.0", "id": 1, ', flush=True); time.sleep(1000)
     if "id" not in message: continue
     result = {"initialised": initialised, "notified": notified}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
@@ -369,29 +347,6 @@ func TestWhatAJSONRPCWorkerPrintsToStdoutIsItsLog(t *testing.T) {
 	for _, printed := range []string{"this is not JSON", "neither is this", "nor this:"} {
 		require.Equal(t, 3, strings.Count(text, printed), text)
 	}
-}
-
-func TestAMalformedMessageFailsTheIncarnation(t *testing.T) {
-	p := begin(t, open(t), jsonrpc())
-	require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "garble"})))
-	exit := ends(t, p)
-	require.True(t, exit.Failed())
-	require.Contains(t, exit.Error, "connection failed: ")
-}
-
-func TestAnOversizedMessageFailsTheIncarnation(t *testing.T) {
-	sp := jsonrpc()
-	sp.Start.Warmup = nil
-	sp.Pool.Command = []string{"python3", "-c", "print('x' * 100000, flush=True); import time; time.sleep(1000)"}
-	sp.Pool.MaxMessage = 1 << 10
-	s := open(t)
-	p, err := s.Start(t.Context(), launch("p/0", 1, sp))
-	if err == nil { // it may count as ready before it prints
-		ends(t, p)
-	} else {
-		p, _ = s.Get("p/0", 1)
-	}
-	require.Contains(t, p.Exit().Error, "connection failed: ")
 }
 
 func TestReadLinesTruncatesLongLines(t *testing.T) {

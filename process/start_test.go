@@ -104,20 +104,6 @@ func TestAStartWithoutCallersIsCancelled(t *testing.T) {
 	require.True(t, p.Exit().Interrupted)
 }
 
-func TestANewerIncarnationKillsTheOlder(t *testing.T) {
-	s := open(t)
-	older := begin(t, s, sh(`trap "" TERM; while :; do sleep 1; done`))
-	newer := starts(t, s, launch("p/0", 3, runs("sleep", "1000")))
-	require.True(t, ends(t, older).Killed)
-	require.Equal(t, "killed: superseded by incarnation 3", older.Exit().Reason)
-	require.True(t, older.Exit().ByAgent)
-	require.False(t, older.Exit().Failed())
-	require.Equal(t, []*Process{newer}, s.List())
-
-	require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))), ErrSuperseded)
-	starts(t, s, launch("p/1", 1, runs("sleep", "1000")), "other workers have incarnations of their own")
-}
-
 func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 	s := open(t)
 	failed := make(chan error, 1)
@@ -129,21 +115,6 @@ func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 	newer := starts(t, s, launch("p/0", 2, runs("sleep", "1000")))
 	require.ErrorIs(t, <-failed, ErrSuperseded)
 	require.Equal(t, []*Process{newer}, s.List())
-}
-
-func TestAnEndedIncarnationCannotBeStartedAgain(t *testing.T) {
-	s := open(t)
-	leave := filepath.Join(t.TempDir(), "leave")
-	p := begin(t, s, sh(once(leave)+"echo so long; exit 3"))
-	require.NoError(t, os.WriteFile(leave, nil, 0o600))
-	ends(t, p)
-	require.Zero(t, s.Live())
-	found, ok := s.Get("p/0", 1)
-	require.True(t, ok)
-	require.Equal(t, 3, found.Exit().Code)
-	startFails(t, s, launch("p/0", 1, runs("sleep", "1000")), "has already ended: exited with code 3")
-	_, ok = s.Get("p/0", 2)
-	require.False(t, ok)
 }
 
 func TestAfterEndCallsEachFunctionOnce(t *testing.T) {
