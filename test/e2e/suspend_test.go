@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +24,6 @@ func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) 
 func TestASuspension(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"takes a lease that its holder keeps renewing":          suspensionTakesALease,
-		"fails no call under load":                              suspensionUnderLoad,
 		"its hooks run and delay nothing":                       hooksOfASuspension,
 		"a frozen worker is not probed, and continues or stops": frozenWorkers,
 	})
@@ -85,55 +82,4 @@ func startLingering(t *testing.T, lease *tempool.Lease) (folder string, ended <-
 func exists(folder, file string) bool {
 	_, err := os.Stat(filepath.Join(folder, file))
 	return err == nil
-}
-
-// Callers keep all workers of a pool busy. The suspended one gets no further call; the others serve them all.
-func suspensionUnderLoad(env *testEnv) {
-	t := env.t
-	s := pythonSpec("suspend-load", 2, "suspend.py")
-	s.Rotation.MaxRequests = 0
-	pool := env.startPool(s)
-	pids := env.pids(pool, 2)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var group sync.WaitGroup
-	var byFirst, all atomic.Int64
-	const callers = 6
-	for range callers {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				var pid int
-				err := pool.Call(ctx, "work", []int{5}, &pid)
-				if ctx.Err() != nil {
-					return
-				}
-				if err != nil {
-					t.Errorf("a call failed: %v", err)
-					return
-				}
-				all.Add(1)
-				if pid == pids["suspend-load/0"] {
-					byFirst.Add(1)
-				}
-			}
-		})
-	}
-	served := func(counter *atomic.Int64, what string) {
-		t.Helper()
-		from := counter.Load()
-		require.Eventually(t, func() bool { return counter.Load() > from+10*callers }, waitTimeout, 10*time.Millisecond, what)
-	}
-	served(&byFirst, "the first worker serves")
-	began := time.Now()
-	env.signal(pool, 0, api.SignalSuspend, "")
-	env.waitState(pool, 0, lifecycle.Suspended)
-	t.Logf("suspended after %s", time.Since(began))
-	before := byFirst.Load()
-	served(&all, "the other worker serves")
-	require.LessOrEqual(t, byFirst.Load(), before+callers, "at most the answers that their callers had not counted")
-	env.signal(pool, 0, api.SignalResume, "")
-	served(&byFirst, "the first worker serves again")
-	cancel()
-	group.Wait()
-	require.Equal(t, pids, env.pids(pool, 2), "no process is replaced")
 }
