@@ -31,19 +31,38 @@ func (env *testEnv) gatewayClient(hostID string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
+// send makes a request of a gateway and reads its answer. Each two headers are a name and a value; those without a
+// value are not sent.
+func send(ctx context.Context, c *http.Client, method, path, body string, headers ...string) (response *http.Response,
+	answer string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for ; len(headers) > 0; headers = headers[2:] {
+		if headers[1] != "" {
+			request.Header.Set(headers[0], headers[1])
+		}
+	}
+	if response, err = c.Do(request); err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response, string(content), err
+}
+
 // post sends a call and returns the status, the body, and the code of a problem.
 func post(t *testing.T, c *http.Client, path, body string) (status int, answer, code string) {
 	t.Helper()
-	response, err := c.Post("http://gateway"+path, "application/json", strings.NewReader(body))
-	require.NoError(t, err)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
+	response, answer, err := send(t.Context(), c, http.MethodPost, path, body)
 	require.NoError(t, err)
 	var problem struct{ Code string }
 	if response.StatusCode >= http.StatusBadRequest {
-		require.NoError(t, json.Unmarshal(content, &problem), "%s", content)
+		require.NoError(t, json.Unmarshal([]byte(answer), &problem), "%s", answer)
 	}
-	return response.StatusCode, string(content), problem.Code
+	return response.StatusCode, answer, problem.Code
 }
 
 // outage is how long Temporal is down in TestPoolsServeWhileTemporalIsDown; make soak uses a minute. It is longer than

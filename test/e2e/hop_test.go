@@ -2,9 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -171,14 +171,9 @@ type attempt struct {
 }
 
 func tryCall(client *http.Client, path, body string) (a attempt) {
-	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		return attempt{err: err}
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
+	response, answer, err := send(context.Background(), client, http.MethodPost, path, body)
 	if err == nil && response.StatusCode >= http.StatusBadRequest {
-		err = json.Unmarshal(content, &a.problem)
+		err = json.Unmarshal([]byte(answer), &a.problem)
 	}
 	a.err = err
 	return a

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,11 +36,7 @@ func callersThatLeave(env *testEnv) {
 					assert.Eventually(t, func() bool { return countNotes(notes, "begin "+name+" ") > 0 }, waitTimeout,
 						10*time.Millisecond, name)
 				})
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/impatience/call/doze",
-					strings.NewReader(`[3600, "`+name+`"]`))
-				if err == nil {
-					_, err = client.Do(request)
-				}
+				_, _, err := send(ctx, client, http.MethodPost, "/v1/pools/impatience/call/doze", `[3600, "`+name+`"]`)
 				assert.ErrorIs(t, err, context.Canceled)
 				leave()
 			}

@@ -109,15 +109,18 @@ func (env *testEnv) countRuns(id string) (n int) {
 // historyEvents are the events of a workflow's current run.
 func (env *testEnv) historyEvents(id string) []*history.HistoryEvent {
 	env.t.Helper()
-	return asked(env, func(ctx context.Context) (events []*history.HistoryEvent, err error) {
-		iterator := env.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for err == nil && iterator.HasNext() {
-			var event *history.HistoryEvent
-			event, err = iterator.Next()
-			events = append(events, event)
-		}
-		return events, err
-	})
+	return asked(env, func(ctx context.Context) ([]*history.HistoryEvent, error) { return env.readHistory(ctx, id, "") })
+}
+
+// readHistory reads the events of a run of a workflow; "" is the current one.
+func (env *testEnv) readHistory(ctx context.Context, id, run string) (events []*history.HistoryEvent, err error) {
+	iterator := env.client.Temporal().GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for err == nil && iterator.HasNext() {
+		var event *history.HistoryEvent
+		event, err = iterator.Next()
+		events = append(events, event)
+	}
+	return events, err
 }
 
 // hasEvent reports whether a workflow's current run has an event of a type.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -37,29 +36,20 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	pool := env.startPool(s)
 	env.waitReady(pool, 2)
 	gateway := env.gatewayClient("mcp")
-	send := func(method, session, body string) (int, string, string) {
-		request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway/mcp/mcp", strings.NewReader(body))
-		require.NoError(t, err)
-		request.Header.Set("Content-Type", "application/json")
-		if session != "" {
-			request.Header.Set("Mcp-Session-Id", session)
-		}
-		response, err := gateway.Do(request)
+	ask := func(method, session, body string) (int, string, string) {
+		response, text, err := send(t.Context(), gateway, method, "/mcp/mcp", body, "Mcp-Session-Id", session)
 		if err != nil { // the agent is not there
 			return 0, err.Error(), ""
 		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		return response.StatusCode, string(text), response.Header.Get("Mcp-Session-Id")
+		return response.StatusCode, text, response.Header.Get("Mcp-Session-Id")
 	}
 	initialize := func() (status int, session string) {
-		status, _, session = send("POST", "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{`+
+		status, _, session = ask("POST", "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{`+
 			`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
 		return status, session
 	}
 	echo := func(session, message string) string {
-		_, text, _ := send("POST", session, fmt.Sprintf(
+		_, text, _ := ask("POST", session, fmt.Sprintf(
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":%q}}}`, message))
 		return text
 	}
@@ -89,9 +79,9 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	}, waitTimeout, 100*time.Millisecond)
 	require.Regexp(t, "worker_crashed|is lost", answers, "a call fails, and says so")
 
-	status, _, _ = send("DELETE", first, "")
+	status, _, _ = ask("DELETE", first, "")
 	require.Equal(t, http.StatusNoContent, status)
-	status, _, _ = send("DELETE", second, "")
+	status, _, _ = ask("DELETE", second, "")
 	require.Equal(t, http.StatusNoContent, status)
 	env.waitFor(pool, "a new process in place of each that a client had", func(p api.PoolWorkers) bool {
 		replaced := 0
@@ -133,7 +123,7 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	for _, want := range []int{http.StatusNoContent, http.StatusNotFound} {
 		refused := ""
 		require.Eventually(t, func() bool { // it may find its peer too slow to ask for a moment, and says so
-			status, refused, _ = send("DELETE", first, "")
+			status, refused, _ = ask("DELETE", first, "")
 			return status != http.StatusServiceUnavailable
 		}, waitTimeout, 100*time.Millisecond)
 		require.Equal(t, want, status, refused)

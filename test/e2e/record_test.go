@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -55,18 +54,12 @@ func (env *testEnv) recordHistories() {
 				continue
 			}
 		}
-		var events history.History
-		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false,
-			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for iterator.HasNext() {
-			event, err := iterator.Next()
-			require.NoError(t, err)
-			events.Events = append(events.Events, event)
-		}
-		if len(events.Events) < 3 { // terminated before its first workflow task: there is nothing to replay
+		events, err := env.readHistory(context.Background(), id, run)
+		require.NoError(t, err)
+		if len(events) < 3 { // terminated before its first workflow task: there is nothing to replay
 			continue
 		}
-		content, err := protojson.Marshal(&events)
+		content, err := protojson.Marshal(&history.History{Events: events})
 		require.NoError(t, err)
 		name := strings.TrimLeft(strings.ReplaceAll(subject, "/", "-"), "-") + "." + run[len(run)-8:] + ".json"
 		require.NoError(t, os.WriteFile(filepath.Join(*record, name), content, 0o600))

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -61,16 +60,12 @@ func startLoad(t *testing.T, client *http.Client, path string, perSecond, atOnce
 
 func (l *loadGenerator) call(client *http.Client, path string) {
 	l.calls.Add(1)
-	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader("1"))
+	response, answer, err := send(context.Background(), client, http.MethodPost, path, "1")
 	what := ""
 	if err != nil {
 		what = err.Error()
-	} else {
-		body, _ := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			what = fmt.Sprintf("%d: %s", response.StatusCode, body)
-		}
+	} else if response.StatusCode != http.StatusOK {
+		what = fmt.Sprintf("%d: %s", response.StatusCode, answer)
 	}
 	if what != "" {
 		l.failed.Add(1)

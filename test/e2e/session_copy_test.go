@@ -1,11 +1,11 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,16 +55,10 @@ func (c *sessionCounter) count(stop <-chan struct{}) {
 }
 
 func (c *sessionCounter) request(method, body string) (status int) {
-	request, err := http.NewRequest(method, "http://gateway/v1/sessions/"+c.id+"?pool=moving", strings.NewReader(body))
+	response, _, err := send(context.Background(), c.client, method, "/v1/sessions/"+c.id+"?pool=moving", body)
 	if err != nil {
 		return 0
 	}
-	response, err := c.client.Do(request)
-	if err != nil {
-		return 0
-	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	_ = response.Body.Close()
 	return response.StatusCode
 }
 

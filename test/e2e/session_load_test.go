@@ -1,14 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,18 +78,8 @@ func (l *sessionLoad) run(states []*sessionState, n, callers int) {
 func (l *sessionLoad) call(s *sessionState) error {
 	next := max(s.acknowledged, s.unconfirmed) + 1
 	for {
-		request, err := http.NewRequest("POST", "http://gateway/v1/pools/load/call/remember",
-			strings.NewReader(fmt.Sprintf(`["n",%d]`, next)))
-		if err != nil {
-			return err
-		}
-		request.Header.Set("Tempool-Session", s.id)
-		response, err := l.client.Do(request)
-		if err != nil {
-			return err
-		}
-		answer, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
+		response, answer, err := send(context.Background(), l.client, http.MethodPost, "/v1/pools/load/call/remember",
+			fmt.Sprintf(`["n",%d]`, next), api.HeaderSession, s.id)
 		if err != nil {
 			return err
 		}
@@ -104,11 +94,11 @@ func (l *sessionLoad) call(s *sessionState) error {
 			Code    api.Code
 			Started bool
 		}
-		switch err := json.Unmarshal(answer, &problem); {
+		switch err := json.Unmarshal([]byte(answer), &problem); {
 		case err != nil:
-			return fmt.Errorf("status %d: %s", response.StatusCode, answer)
+			return fmt.Errorf("%s: %s", response.Status, answer)
 		case problem.Started && problem.Code != api.CodeWorkerCrashed:
-			return fmt.Errorf("%s", answer)
+			return errors.New(answer)
 		case problem.Started:
 			s.unconfirmed = next
 			l.mu.Lock()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,23 +18,12 @@ import (
 
 // valueOf asks for the value of a session, and which incarnation answered.
 func valueOf(ctx context.Context, c *http.Client, pool, session string) (value string, incarnation int64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/"+pool+"/call/value",
-		strings.NewReader("[]"))
-	if err != nil {
-		return "", 0, err
-	}
-	request.Header.Set("Tempool-Session", session)
-	response, err := c.Do(request)
-	if err != nil {
-		return "", 0, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	response, body, err := send(ctx, c, http.MethodPost, "/v1/pools/"+pool+"/call/value", "[]", api.HeaderSession, session)
 	if err != nil {
 		return "", 0, err
 	}
 	var answer []any
-	if err := json.Unmarshal(body, &answer); err != nil || len(answer) != 3 {
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || len(answer) != 3 {
 		return "", 0, fmt.Errorf("%s: %s", response.Status, body)
 	}
 	value, _ = answer[0].(string)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -23,17 +22,9 @@ import (
 // request sends a request, in a session unless it is empty, and returns the answer.
 func request(t *testing.T, c *http.Client, method, path, body, session string) (status int, answer string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway"+path, strings.NewReader(body))
+	response, answer, err := send(t.Context(), c, method, path, body, "Tempool-Session", session)
 	require.NoError(t, err)
-	if session != "" {
-		request.Header.Set("Tempool-Session", session)
-	}
-	response, err := c.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(content)
+	return response.StatusCode, answer
 }
 
 func mustRequest(t *testing.T, c *http.Client, method, path, body, session string) string {

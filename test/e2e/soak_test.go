@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,7 +45,8 @@ type soakCaller struct {
 func (s *soakCaller) call(body string) bool {
 	for {
 		began := time.Now()
-		status, answer, err := s.post(body)
+		response, answer, err := send(context.Background(), s.client, http.MethodPost, "/v1/pools/soak/call/echo", body,
+			api.HeaderTimeout, fmt.Sprint(soakTimeout.Milliseconds()))
 		took := time.Since(began)
 		s.longest = max(s.longest, took)
 		switch {
@@ -55,10 +54,10 @@ func (s *soakCaller) call(body string) bool {
 			s.err = err
 		case took > soakTimeout+30*time.Second: // far beyond its timeout
 			s.err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
-		case status == http.StatusOK && string(answer) == body:
+		case response.StatusCode == http.StatusOK && answer == body:
 			s.ok++
 			return true
-		case status == http.StatusOK:
+		case response.StatusCode == http.StatusOK:
 			s.err = fmt.Errorf("%q was answered to %q", answer, body)
 		}
 		if s.err != nil {
@@ -68,8 +67,8 @@ func (s *soakCaller) call(body string) bool {
 			Code    api.Code
 			Started *bool
 		}
-		if err := json.Unmarshal(answer, &problem); err != nil || problem.Code == "" || problem.Started == nil {
-			s.err = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
+		if err := json.Unmarshal([]byte(answer), &problem); err != nil || problem.Code == "" || problem.Started == nil {
+			s.err = fmt.Errorf("%s with no coded error that says whether the call was started: %s", response.Status, answer)
 			return false
 		}
 		if *problem.Started {
@@ -78,21 +77,6 @@ func (s *soakCaller) call(body string) bool {
 		}
 		s.notStarted[problem.Code]++
 	}
-}
-
-func (s *soakCaller) post(body string) (int, []byte, error) {
-	request, err := http.NewRequest(http.MethodPost, "http://gateway/v1/pools/soak/call/echo", strings.NewReader(body))
-	if err != nil {
-		return 0, nil, err
-	}
-	request.Header.Set("Tempool-Timeout", fmt.Sprint(soakTimeout.Milliseconds()))
-	response, err := s.client.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return response.StatusCode, answer, err
 }
 
 // killRandomWorker kills one process of a host's workers. It returns false if there was none.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -187,14 +186,9 @@ tempool.run()
 	replayer := sdkworker.NewWorkflowReplayer()
 	replayer.RegisterWorkflow(leaseWorkflow)
 	for _, run := range runs {
-		var events history.History
-		iterator := env.client.Temporal().GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false,
-			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for iterator.HasNext() {
-			event, err := iterator.Next()
-			require.NoError(t, err)
-			events.Events = append(events.Events, event)
-		}
-		require.NoError(t, replayer.ReplayWorkflowHistory(nil, &events), protojson.Format(&events))
+		events, err := l.readHistory(t.Context(), run.GetID(), run.GetRunID())
+		require.NoError(t, err)
+		all := &history.History{Events: events}
+		require.NoError(t, replayer.ReplayWorkflowHistory(nil, all), protojson.Format(all))
 	}
 }
