@@ -42,14 +42,10 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	e := parallel(t, 4)
 	held := make([]<-chan answer, 4)
 	for i := range held { // one at a time, so that each takes a worker
-		held[i] = background(func() answer {
-			return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i))))
-		})
-		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
+		held[i] = e.heldCall("/v1/pools/p", fmt.Sprint(i))
 	}
 	for i := range held {
-		e.release(e.file(fmt.Sprint(i)))
-		require.Equal(t, 200, await(t, held[i]).status)
+		e.finish(fmt.Sprint(i), held[i])
 	}
 	served := map[string]int{}
 	for range 400 {
@@ -129,20 +125,12 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 
 func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
 	e := parallel(t, 1, inflight(3))
-	var held []<-chan answer
-	for i := range 3 {
-		held = append(held, background(func() answer {
-			return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i))))
-		}))
+	held := make([]<-chan answer, 3)
+	for i := range held {
+		held[i] = e.heldCall("/v1/pools/p", fmt.Sprint(i))
 	}
 	for i := range held {
-		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
-	}
-	for i := range held {
-		e.release(e.file(fmt.Sprint(i)))
-	}
-	for _, h := range held {
-		require.Equal(t, 200, await(t, h).status)
+		e.finish(fmt.Sprint(i), held[i])
 	}
 }
 
@@ -299,14 +287,8 @@ func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
 	a := e.do("POST", "/v1/pools/p/call/echo", large)
 	a.requireProblem(t, 413, api.CodePayloadTooLarge)
 	require.False(t, a.problem.Started)
-	// chunked
-	request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo",
-		io.MultiReader(strings.NewReader(large)))
-	require.NoError(t, err)
-	response, err := e.http.Do(request)
-	require.NoError(t, err)
-	response.Body.Close()
-	require.Equal(t, 413, response.StatusCode)
+	chunked := e.send("POST", "/v1/pools/p/call/echo", io.MultiReader(strings.NewReader(large)))
+	require.Equal(t, 413, chunked.status)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", large[1:]).status)
 }
 

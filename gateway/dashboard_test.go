@@ -48,20 +48,11 @@ func browser(t *testing.T) *http.Client {
 
 func send(t *testing.T, client *http.Client, method, target string, form url.Values, headers ...string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form.Encode()))
-	require.NoError(t, err)
 	if method == http.MethodPost {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		headers = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)
 	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	answer, err := client.Do(request)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	return answer.StatusCode, string(text)
+	a := ask(t, client, requestOf(t.Context(), t, method, target, strings.NewReader(form.Encode()), headers...))
+	return a.status, string(a.body)
 }
 
 func formToken(page string) string {
@@ -126,12 +117,8 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
 	require.Equal(t, http.StatusForbidden, status)
 	require.Contains(t, page, "run tempool ui as the agent&#39;s user")
-	request := must(http.NewRequestWithContext(t.Context(), "GET", base+"/ui/", nil))
-	request.Host = "evil.example"
-	answer, err := client.Do(request)
-	require.NoError(t, err)
-	answer.Body.Close()
-	require.Equal(t, http.StatusForbidden, answer.StatusCode, "DNS rebinding")
+	status, _ = send(t, client, "GET", base+"/ui/", nil, "Host", "evil.example")
+	require.Equal(t, http.StatusForbidden, status, "DNS rebinding")
 
 	// The Unix socket's owner gets a link that makes a browser the operator's.
 	got := e.do("POST", "/ui/links", nil)

@@ -157,10 +157,8 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 	status, problem := e.tcp("GET", "/v1/events?pool=p", secret, "")
 	require.Equal(t, http.StatusForbidden, status)
 	require.Contains(t, problem.Detail, "pool p")
-	request, err := http.NewRequest("GET", e.gateway.Endpoint()+"/v1/events?follow=false", nil)
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+secret)
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+"/v1/events?follow=false",
+		nil, "Authorization", "Bearer "+secret))
 	require.NoError(t, err)
 	defer response.Body.Close()
 	mine := &eventClient{t: t, response: response, lines: bufio.NewScanner(response.Body)}

@@ -231,13 +231,13 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 	var waiting []<-chan answer
 	for n := range 2 {
 		waiting = append(waiting, background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", `"x"`) }))
-		require.Eventually(t, func() bool { return e.queued() == n+1 }, timeout, poll)
+		require.Eventually(t, func() bool { return e.waiting() == n+1 }, timeout, poll)
 	}
 	e.release(e.file("a"))
 	for _, call := range append(waiting, held) {
 		require.Equal(t, http.StatusOK, await(t, call).status)
 	}
-	require.Zero(t, e.queued())
+	require.Zero(t, e.waiting())
 	recent := queue()
 	require.Equal(t, "here", recent.Host)
 	require.Len(t, recent.Methods, 2)

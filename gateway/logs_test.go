@@ -90,9 +90,7 @@ func TestTheLogOfAWorkerIsServed(t *testing.T) {
 func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
 	e := parallel(t, 0)
 	first := e.writes(0, 1, "echo one")
-	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://gateway/v1/workers/p/0/logs?follow", nil)
-	require.NoError(t, err)
-	response, err := e.http.Do(request)
+	response, err := e.http.Do(requestOf(t.Context(), t, "GET", "http://gateway/v1/workers/p/0/logs?follow", nil))
 	require.NoError(t, err)
 	defer response.Body.Close()
 	lines := make(chan string, 1000)

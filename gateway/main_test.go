@@ -206,17 +206,32 @@ func (e *env) send(method, path string, in io.Reader, headers ...string) answer 
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, in)
-	require.NoError(e.t, err)
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+	return ask(e.t, e.http, requestOf(ctx, e.t, method, "http://gateway"+path, in, headers...))
+}
+
+// requestOf makes a request. Each two headers are a name and a value.
+func requestOf(ctx context.Context, t testing.TB, method, url string, in io.Reader, headers ...string) *http.Request {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, url, in)
+	require.NoError(t, err)
+	for ; len(headers) > 0; headers = headers[2:] {
+		if headers[0] == "Host" {
+			request.Host = headers[1]
+		}
+		request.Header.Set(headers[0], headers[1])
 	}
-	response, err := e.http.Do(request)
-	require.NoError(e.t, err)
+	return request
+}
+
+// ask sends a request and reads the whole answer.
+func ask(t testing.TB, client *http.Client, request *http.Request) answer {
+	t.Helper()
+	response, err := client.Do(request)
+	require.NoError(t, err)
 	defer response.Body.Close()
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(response.Body)
-	require.NoError(e.t, err)
+	require.NoError(t, err)
 	return a
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -195,14 +194,7 @@ func (e *env) stream(ctx context.Context, body, method, name string, line func(s
 
 // lines is stream for any request.
 func (e *env) lines(ctx context.Context, verb, body string, line func(string), headers ...string) error {
-	request, err := http.NewRequestWithContext(ctx, verb, "http://gateway/mcp/p", strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	for ; len(headers) > 0; headers = headers[2:] {
-		request.Header.Set(headers[0], headers[1])
-	}
-	response, err := e.http.Do(request)
+	response, err := e.http.Do(requestOf(ctx, e.t, verb, "http://gateway/mcp/p", strings.NewReader(body), headers...))
 	if err != nil {
 		return err
 	}

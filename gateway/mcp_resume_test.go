@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -27,14 +26,9 @@ func (e *env) events(method, body, session string, headers ...string) (int, *eve
 	e.t.Helper()
 	ctx, stop := context.WithCancel(e.t.Context())
 	e.t.Cleanup(stop)
-	request, err := http.NewRequestWithContext(ctx, method, "http://gateway/mcp/p", strings.NewReader(body))
-	require.NoError(e.t, err)
-	headers = append(headers, "Content-Type", "application/json", "Mcp-Session-Id", session,
-		"Mcp-Protocol-Version", "2025-11-25")
-	for ; len(headers) > 0; headers = headers[2:] {
-		request.Header.Set(headers[0], headers[1])
-	}
-	response, err := e.http.Do(request)
+	headers = append([]string{"Content-Type", "application/json", "Mcp-Session-Id", session,
+		"Mcp-Protocol-Version", "2025-11-25"}, headers...)
+	response, err := e.http.Do(requestOf(ctx, e.t, method, "http://gateway/mcp/p", strings.NewReader(body), headers...))
 	require.NoError(e.t, err)
 	got := &eventLines{e.t, make(chan string, 1000), stop}
 	go func() {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,19 +34,10 @@ func mcpTool(name, arguments string) string {
 // mcpAs sends a message for the client with a token, by TCP.
 func (e *env) mcpAs(token, session, body string, headers ...string) answer {
 	e.t.Helper()
-	request, err := http.NewRequest("POST", e.gateway.Endpoint()+"/mcp/p", strings.NewReader(body))
-	require.NoError(e.t, err)
-	headers = append(headers, "Authorization", "Bearer "+token, "Content-Type", "application/json",
-		"Mcp-Session-Id", session)
-	for ; len(headers) > 0; headers = headers[2:] {
-		request.Header.Set(headers[0], headers[1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(e.t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(e.t, err)
-	return answer{status: response.StatusCode, header: response.Header, body: text}
+	headers = append([]string{"Authorization", "Bearer " + token, "Content-Type", "application/json", "Mcp-Session-Id",
+		session}, headers...)
+	return ask(e.t, http.DefaultClient, requestOf(e.t.Context(), e.t, "POST", e.gateway.Endpoint()+"/mcp/p",
+		strings.NewReader(body), headers...))
 }
 
 // awaitIdle waits until no client of MCP has a session in memory, once each has been idle for mcp.idle.
@@ -147,23 +137,16 @@ func TestPagesOfOtherOriginsAreClientsOfMCP(t *testing.T) {
 		sp.MCP.Origins = []string{"https://chat.example"}
 	}))
 	chat := []string{"Origin", "https://chat.example", "Sec-Fetch-Site", "cross-site"}
-	preflight := func(headers ...string) *http.Response {
-		request, err := http.NewRequest("OPTIONS", e.gateway.Endpoint()+"/mcp/p", nil)
-		require.NoError(t, err)
-		for ; len(headers) > 0; headers = headers[2:] {
-			request.Header.Set(headers[0], headers[1])
-		}
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		return response
+	preflight := func(headers ...string) answer {
+		return ask(t, http.DefaultClient, requestOf(t.Context(), t, "OPTIONS", e.gateway.Endpoint()+"/mcp/p", nil,
+			headers...))
 	}
 	asked := preflight(append(chat, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers",
 		"authorization,mcp-session-id")...)
-	require.Equal(t, 204, asked.StatusCode)
-	require.Equal(t, "https://chat.example", asked.Header.Get("Access-Control-Allow-Origin"))
-	require.Equal(t, "authorization,mcp-session-id", asked.Header.Get("Access-Control-Allow-Headers"))
-	require.Equal(t, 401, preflight().StatusCode, "no browser asks so")
+	require.Equal(t, 204, asked.status)
+	require.Equal(t, "https://chat.example", asked.header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, "authorization,mcp-session-id", asked.header.Get("Access-Control-Allow-Headers"))
+	require.Equal(t, 401, preflight().status, "no browser asks so")
 
 	a := e.mcpAs(token, "", mcpInitialize, chat...)
 	require.Equal(t, 200, a.status, "%s", a.body)

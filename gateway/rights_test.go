@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,24 +18,15 @@ import (
 // tcp sends a request over TCP with a bearer token, "" for none, and returns the status and the code of a problem.
 func (e *env) tcp(method, path, token, body string, headers ...string) (int, Problem) {
 	e.t.Helper()
-	request, err := http.NewRequestWithContext(e.t.Context(), method, e.gateway.Endpoint()+path, strings.NewReader(body))
-	require.NoError(e.t, err)
 	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
+		headers = append([]string{"Authorization", "Bearer " + token}, headers...)
 	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+	a := ask(e.t, http.DefaultClient, requestOf(e.t.Context(), e.t, method, e.gateway.Endpoint()+path,
+		strings.NewReader(body), headers...))
+	if a.status >= 400 {
+		a.problem = decode[Problem](e.t, a.body)
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(e.t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(e.t, err)
-	var problem Problem
-	if response.StatusCode >= 400 {
-		require.NoError(e.t, json.Unmarshal(text, &problem), "%s", text)
-	}
-	return response.StatusCode, problem
+	return a.status, a.problem
 }
 
 func withTokens(path string) option {
@@ -90,15 +79,9 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 			require.Equal(t, 403, status, "%s %s with a token of other pools: %s", rt.method, path, problem.Detail)
 		}
 	}
-	response, err := http.NewRequest("GET", e.gateway.Endpoint()+"/v1/workers", nil)
-	require.NoError(t, err)
-	response.Header.Set("Authorization", "Bearer "+elsewhere)
-	answer, err := http.DefaultClient.Do(response)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	require.JSONEq(t, "[]", string(text), "workers of other pools are not listed")
+	workers := requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+"/v1/workers", nil, "Authorization",
+		"Bearer "+elsewhere)
+	require.JSONEq(t, "[]", string(ask(t, http.DefaultClient, workers).body), "workers of other pools are not listed")
 }
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
@@ -134,12 +117,12 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	e := open(t, 1, withTokens(tokens))
 	held := e.heldCall("/v1/pools/p", "a")
 	call := func(secret, priority, name string) <-chan int {
-		before := e.queued()
+		before := e.waiting()
 		done := background(func() int {
 			status, _ := e.tcp("POST", "/v1/pools/p/call/hold", secret, quoted(e.file(name)), api.HeaderPriority, priority)
 			return status
 		})
-		require.Eventually(t, func() bool { return e.queued() == before+1 }, timeout, poll)
+		require.Eventually(t, func() bool { return e.waiting() == before+1 }, timeout, poll)
 		return done
 	}
 	low := call(secret, "9", "low")
@@ -167,16 +150,6 @@ func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
 		require.Equal(t, shown, strings.Contains(problem.WorkerError.Traceback, "worker.py"), problem.WorkerError.Traceback)
 		require.Equal(t, shown, problem.WorkerError.Traceback != "")
 	}
-}
-
-// queued is the number of calls in the queue of the pool.
-func (e *env) queued() int {
-	for _, pool := range e.gateway.Snapshot().Pools {
-		if pool.Pool == "p" {
-			return pool.Waiting
-		}
-	}
-	return 0
 }
 
 func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {

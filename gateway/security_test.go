@@ -111,19 +111,7 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 // overTCP returns the status of one request.
 func overTCP(t *testing.T, client *http.Client, endpoint, path string, headers ...string) int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "GET", endpoint+path, nil)
-	require.NoError(t, err)
-	for i := 0; i < len(headers); i += 2 {
-		if headers[i] == "Host" {
-			request.Host = headers[i+1]
-		}
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := client.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.NoError(t, errorOf(io.Copy(io.Discard, response.Body)))
-	return response.StatusCode
+	return ask(t, client, requestOf(t.Context(), t, "GET", endpoint+path, nil, headers...)).status
 }
 
 func clientWith(t *testing.T, config *tls.Config) *http.Client {
@@ -180,14 +168,9 @@ func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
 	endpoint := e.gateway.Endpoint()
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools"))
 	require.Equal(t, 403, overTCP(t, client, endpoint, "/v1/pools", "Host", "evil.example"), "DNS rebinding")
-	request, err := http.NewRequest("POST", endpoint+"/v1/pools/p/call/echo", strings.NewReader("x"))
-	require.NoError(t, err)
-	request.Header.Set("Origin", "http://evil.example")
-	request.Header.Set("Sec-Fetch-Site", "cross-site")
-	response, err := client.Do(request)
-	require.NoError(t, err)
-	response.Body.Close()
-	require.Equal(t, 403, response.StatusCode)
+	crossing := requestOf(t.Context(), t, "POST", endpoint+"/v1/pools/p/call/echo", strings.NewReader("x"), "Origin",
+		"http://evil.example", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, 403, ask(t, client, crossing).status)
 }
 
 func TestSocketIsPrivateAndExclusive(t *testing.T) {

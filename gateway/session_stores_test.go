@@ -184,15 +184,8 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 		{"POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere"}`},
 		{"POST", "/v1/admin/sessions/copy/step", `{"step":"cut-over"}`},
 	} {
-		overTCP, err := http.NewRequestWithContext(t.Context(), request.method, e.gateway.Endpoint()+request.path,
-			strings.NewReader(request.body))
-		require.NoError(t, err)
-		response, err := http.DefaultClient.Do(overTCP)
-		require.NoError(t, err)
-		var problem Problem
-		require.NoError(t, json.NewDecoder(response.Body).Decode(&problem))
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, http.StatusForbidden, response.StatusCode)
+		status, problem := e.tcp(request.method, request.path, "", request.body)
+		require.Equal(t, http.StatusForbidden, status)
 		require.Equal(t, api.CodeForbidden, problem.Code)
 		require.Equal(t, "unix:"+e.gateway.config.Socket, problem.Endpoint, "the endpoint of the operator")
 	}
