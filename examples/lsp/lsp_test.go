@@ -15,7 +15,6 @@ import (
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/process"
-	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -178,15 +177,6 @@ func TestAServerThatRequestsSettingsGetsDefaults(t *testing.T) {
 	require.NoError(t, p.Conn().Err())
 }
 
-func TestAServerWithoutPingIsHealthy(t *testing.T) {
-	p := setup.Start(t, setup.Host(t), pool(t), 1)
-	_, err := p.Conn().Call(t.Context(), setup.Request(t, "ping", nil))
-	var refused *wire.RemoteError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "-32601", refused.Code)
-	require.NoError(t, p.Probe(t.Context()))
-}
-
 func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	sp := pool(t)
 	p := setup.Start(t, setup.Host(t), sp, 1)
@@ -198,12 +188,4 @@ func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
 	require.Len(t, symbols(t, p, uri), 1)
 	require.NoError(t, p.Conn().Err())
-}
-
-func TestAFailedWarmUpFailsTheStartWithTheServersError(t *testing.T) {
-	sp := pool(t)
-	sp.Start.Warmup[0].Method = "initialise"
-	_, err := setup.Host(t).Start(t.Context(), process.Launch{Worker: "pyright/0", Incarnation: 1, Spec: sp})
-	require.ErrorIs(t, err, process.ErrStartFailed)
-	require.ErrorContains(t, err, "warm-up initialise: -32601: Unhandled method initialise")
 }

@@ -85,32 +85,6 @@ func TestAWorkerUsesItsToolsOnRealFiles(t *testing.T) {
 	require.Contains(t, output, "Access denied")
 }
 
-func TestAllWorkersServeTheSameFiles(t *testing.T) {
-	sp, host := pool(t), setup.Host(t)
-	for slot := range sp.Pool.Size {
-		p, err := host.Start(t.Context(), process.Launch{Worker: fmt.Sprintf("files/%d", slot), Incarnation: 1, Spec: sp})
-		require.NoError(t, err)
-		output, failed := use(t, p, "write_file", arguments{"path": fmt.Sprintf("from-%d.txt", slot), "content": "x"})
-		require.False(t, failed, output)
-	}
-	last, found := host.Get(fmt.Sprintf("files/%d", sp.Pool.Size-1), 1)
-	require.True(t, found)
-	listing, failed := use(t, last, "list_directory", arguments{"path": "."})
-	require.False(t, failed, listing)
-	require.Contains(t, listing, "from-0.txt")
-	require.Contains(t, listing, "from-1.txt")
-}
-
-func TestAServersErrorIsReturned(t *testing.T) {
-	p := setup.Start(t, setup.Host(t), pool(t), 1)
-	_, err := p.Conn().Call(t.Context(), setup.Request(t, "tools/nonsense", nil))
-	var refused *wire.RemoteError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "-32601", refused.Code)
-	require.Equal(t, "Method not found", refused.Message)
-	require.NoError(t, p.Probe(t.Context()), "an error answer does not harm the worker")
-}
-
 // The server does not answer a call once it knows that the call is cancelled, so one that takes longer costs the
 // process.
 func TestACancelledCallEndsWithItsAnswerOrWithTheProcess(t *testing.T) {

@@ -28,7 +28,6 @@ type fakeControlPlane struct {
 	missing   []string
 	agents    tempool.Agents
 	pools     map[string]*fakePool
-	startErr  error
 	dialErr   error
 	requests  []string
 	replayed  []lifecycle.Transition
@@ -180,7 +179,7 @@ func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (s
 
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
 	f.record("start " + start.Pool)
-	return f.startErr
+	return nil
 }
 
 func (f *fakeControlPlane) ListPools(context.Context) ([]string, error) {

@@ -220,13 +220,6 @@ func TestFlagsSelectTheTemporalServer(t *testing.T) {
 	require.Equal(t, 1, f.closed)
 }
 
-func TestNoServerIsAFailure(t *testing.T) {
-	f := newFakeControlPlane()
-	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
-	r := fail(t, f, "ps", "-o", "json")
-	require.Equal(t, "unavailable", failure(t, r).Code)
-}
-
 func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
