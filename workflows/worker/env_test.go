@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -135,29 +136,21 @@ func (s *workerEnv) set(now time.Time) {
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
 	s.env.RegisterWorkflowWithOptions(s.workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
-	for name, do := range map[string]any{
+	activities := map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
 		api.ActivityReset:   func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
 		api.ActivitySuspend: s.suspend, api.ActivityResume: s.resume,
-	} {
+	}
+	for name, do := range activities {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
-	slow := func(name string, do any, argument string) {
+	for name, do := range activities {
 		if s.slow[name] > 0 {
-			s.env.OnActivity(name, mock.Anything,
-				mock.AnythingOfType(argument)).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
+			argument := mock.AnythingOfType(reflect.TypeOf(do).In(1).String())
+			s.env.OnActivity(name, mock.Anything, argument).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
 		}
 	}
-	slow(api.ActivityStart, s.start, "api.StartRequest")
-	slow(api.ActivityProbe, s.probe, "api.WatchRequest")
-	slow(api.ActivityWatch, s.watch, "api.WatchRequest")
-	slow(api.ActivityDrain, s.drain, "api.DrainRequest")
-	slow(api.ActivityStop, s.stop, "api.StopRequest")
-	slow(api.ActivitySuspend, s.suspend, "api.SuspendRequest")
-	slow(api.ActivityResume, s.resume, "api.ResumeRequest")
-	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
-		"api.ResetRequest")
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
 		switch info.ActivityType.Name {
 		case api.ActivityStart:

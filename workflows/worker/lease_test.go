@@ -75,23 +75,6 @@ func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
 	}
 }
 
-func TestARenewedLeaseLives(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	var stale *workflowtest.UpdateResult
-	for i := 1; i <= 5; i++ {
-		s.At(time.Duration(i)*50*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
-	}
-	s.At(290*time.Second, func() {
-		require.Equal(t, lifecycle.Busy, s.state().State)
-		stale = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.9"})
-	})
-	s.At(291*time.Second, s.cancel)
-	s.run(standalone())
-	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
-	requireRefused(t, stale, api.CodeLeaseFenced)
-}
-
 // A gateway renews the lease of a busy worker for hours.
 func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 	s := newWorkerEnv(t)

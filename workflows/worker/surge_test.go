@@ -92,24 +92,6 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 }
 
-func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.restartLeased()
-	s.At(time.Minute+2*time.Second, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Draining, st.State)
-		require.EqualValues(t, 2, st.Successor, "the next process is ready and waits")
-		require.NotNil(t, st.Lease)
-	})
-	s.At(time.Minute+3*time.Second,
-		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
-	s.At(time.Minute+4*time.Second, func() {
-		s.ready(2)
-		require.EqualValues(t, 2, s.metrics().RequestsServed)
-	})
-	s.runThrough(standalone())
-}
-
 // The next process is ready, and waits for the end of a client's lease, when its agent ends: alone, or with that of the
 // process that serves.
 func TestASuccessorOfAnAgentThatHasEndedDoesNotTakeOver(t *testing.T) {
@@ -221,11 +203,12 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 				if host == "b" {
 					require.EqualValues(t, 2, s.state().Successor)
 					require.NotNil(t, s.state().Lease, "the holder may finish")
-					s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})
+					s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(2, 0, 1)})
 				}
 			})
 			s.At(time.Minute+10*time.Second, func() {
 				st := s.ready(2)
+				require.Equal(t, map[string]int64{"b": 2}[host], s.metrics().RequestsServed)
 				require.Equal(t, host, st.Host)
 				require.Equal(t, 2, s.counted(&s.starts))
 				s.env.SignalWorkflow(api.SignalEpochEnded, ended) // workers are notified twice

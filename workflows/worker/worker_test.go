@@ -10,23 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/loop"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
-
-func TestRestartTakesTheNewSpecAlong(t *testing.T) {
-	s := newWorkerEnv(t)
-	var started []string
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		started = append(started, r.Spec.Pool.Command[0])
-		return api.StartResult{Host: "h", PID: 1}, nil
-	}
-	changed := workflowtest.Spec()
-	changed.Pool.Command = []string{"false"}
-	s.At(time.Second, s.signal(api.SignalRestart, api.Order{Reason: "apply", Spec: &changed, SpecVersion: 2}))
-	s.At(2*time.Second, func() { require.EqualValues(t, 2, s.state().SpecVersion) })
-	s.runThrough(standalone())
-	require.Equal(t, []string{"true", "false"}, started)
-}
 
 func TestAnAgentThatShutsDownHasItsWorkerPlacedAgain(t *testing.T) {
 	s := newWorkerEnv(t)
