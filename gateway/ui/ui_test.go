@@ -360,15 +360,21 @@ func TestSignInsAreBoundedForEachClient(t *testing.T) {
 	require.False(t, found, "it has expired")
 }
 
-// live opens the stream of a page, emits events and returns the first that the stream brings.
-func (s *site) live(t *testing.T, query string, events ...api.Event) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+// stream opens the stream of a page.
+func (s *site) stream(ctx context.Context, t *testing.T, query string) *http.Response {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?"+query, nil)
 	require.NoError(t, err)
 	answer, err := s.client.Do(r)
 	require.NoError(t, err)
-	defer answer.Body.Close()
+	t.Cleanup(func() { answer.Body.Close() })
+	return answer
+}
+
+// live opens the stream of a page, emits events and returns the first that the stream brings.
+func (s *site) live(t *testing.T, query string, events ...api.Event) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	answer := s.stream(ctx, t, query)
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 	for _, event := range events {
 		s.fleet.follow <- event
@@ -408,18 +414,10 @@ func TestStreamsAreBounded(t *testing.T) {
 	s := newSite(t, operator, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	open := func() *http.Response {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
-		require.NoError(t, err)
-		answer, err := s.client.Do(r)
-		require.NoError(t, err)
-		t.Cleanup(func() { answer.Body.Close() })
-		return answer
-	}
 	for range maxStreamsEach {
-		require.Equal(t, http.StatusOK, open().StatusCode)
+		require.Equal(t, http.StatusOK, s.stream(ctx, t, "").StatusCode)
 	}
-	refused := open()
+	refused := s.stream(ctx, t, "")
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	cancel()
@@ -448,11 +446,7 @@ func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
 		known.Store(operator)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live", nil)
-		require.NoError(t, err)
-		answer, err := s.client.Do(r)
-		require.NoError(t, err)
-		defer answer.Body.Close()
+		answer := s.stream(ctx, t, "")
 		require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 		lines := bufio.NewScanner(answer.Body)
 		for range 6 { // it continues while the rights are the same
