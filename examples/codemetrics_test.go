@@ -10,10 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool/examples"
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/sdk"
-	"github.com/tempool/tempool/spec"
 )
 
 func TestThePythonTestsOfTheExamplesPass(t *testing.T) {
@@ -53,21 +50,4 @@ func TestThePythonProgramsAndTheirSDKAreTyped(t *testing.T) {
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s: %s", folder, output)
 	}
-}
-
-func TestThePoolFileIsValid(t *testing.T) {
-	s, err := spec.Load("codemetrics/pool.toml")
-	require.NoError(t, err)
-	require.Equal(t, "codemetrics", s.Pool.Name)
-	require.Equal(t, 4, s.Pool.Size)
-	require.Equal(t, spec.ProtocolFrames, s.Pool.Protocol)
-}
-
-func TestTheEmbeddedFilesAreComplete(t *testing.T) {
-	for _, name := range []string{"codemetrics/pool.toml", "codemetrics/worker.py", "codemetrics/complexity.py"} {
-		_, err := examples.Codemetrics.ReadFile(name)
-		require.NoError(t, err)
-	}
-	_, err := sdk.Python.ReadFile("python/tempool/__init__.py")
-	require.NoError(t, err)
 }

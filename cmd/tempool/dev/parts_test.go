@@ -24,6 +24,7 @@ func TestTheExampleIsUnpackedWithItsSDK(t *testing.T) {
 	require.Equal(t, exampleName, s.Pool.Name)
 	require.Equal(t, filepath.Dir(file), s.Pool.Dir)
 	require.FileExists(t, filepath.Join(s.Pool.Dir, s.Pool.Command[1]))
+	require.FileExists(t, filepath.Join(s.Pool.Dir, "complexity.py"))
 	require.FileExists(t, filepath.Join(s.Pool.Dir, s.Pool.Env["PYTHONPATH"], "tempool", "__init__.py"))
 
 	worker := filepath.Join(filepath.Dir(file), "worker.py")
