@@ -20,12 +20,6 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`: func(s *Spec) {
 			s.Pool.Size = 0
 		},
-		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`: func(s *Spec) {
-			s.Lease.TTL = hours(
-				25)
-		},
-		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", ` +
-			`"tcp" or "exec" with that protocol`: func(s *Spec) { s.Pool.Protocol = ProtocolNone },
 		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`: func(s *Spec) {
 			s.Recovery.BackoffMultiplier = math.NaN()
 		},
@@ -71,8 +65,7 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 			s.Scale.Min, s.Scale.Max, s.Scale.IdleToZero = 1, 4, minutes(1)
 		},
 		`scale.target_inflight: 1.1 is not allowed; allowed: a number from 0.05 to 1`: func(s *Spec) {
-			s.Scale.Max,
-				s.Scale.TargetInflight = 4, 1.1
+			s.Scale.Max, s.Scale.TargetInflight = 4, 1.1
 		},
 		`sessions.url: is not a URL; allowed: ` + redisURLAllowed: func(s *Spec) {
 			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
