@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"time"
 
 	"github.com/tempool/tempool/internal/installcache"
 )
@@ -13,8 +12,8 @@ import (
 // else the one in the user's cache folder. Binary installs that if missing, by a download or, if that fails, by a build
 // with Go, which takes about three minutes. Concurrent processes install once and wait for each other.
 //
-// progress, if not nil, receives a sentence every few seconds during an installation. Without network and Go the error
-// says what to do.
+// progress, if not nil, receives a sentence about each step of an installation. Without network and Go the error says
+// what to do.
 func Binary(ctx context.Context, progress func(sentence string)) (string, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -30,6 +29,6 @@ func Binary(ctx context.Context, progress func(sentence string)) (string, error)
 	if err != nil {
 		return "", err
 	}
-	into := installer{folder: folder, progress: progress, interval: 5 * time.Second, download: download, build: build}
+	into := installer{folder: folder, progress: progress, download: download, build: build}
 	return into.ensure(ctx)
 }

@@ -28,11 +28,6 @@ func build(ctx context.Context, scratch, program string) error {
 	if err != nil {
 		return fmt.Errorf("build the Temporal server: %w", err)
 	}
-	guard, err := newGuard()
-	if err != nil {
-		return err
-	}
-	defer guard.release()
 	folder, err := os.MkdirTemp(scratch, "module-")
 	if err != nil {
 		return fmt.Errorf("create the folder of the Temporal server's module: %w", err)
@@ -48,9 +43,8 @@ func build(ctx context.Context, scratch, program string) error {
 	cmd.Dir = folder
 	cmd.Env = append(environment(), "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.WaitDelay = time.Second
-	guard.admit(cmd)
-	cmd.Cancel = guard.killGroup // go starts compilers as further processes
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go waits for its compilers
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

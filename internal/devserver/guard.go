@@ -34,9 +34,6 @@ func (g *guard) admit(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: g.cmd.Process.Pid}
 }
 
-// killGroup kills all admitted commands and the guard.
-func (g *guard) killGroup() error { return syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL) }
-
 // release ends the guard without killing the group. It must be called once.
 func (g *guard) release() {
 	// A guard that has exited already needs no release, and its exit code says nothing.

@@ -7,11 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/internal/installcache"
@@ -30,7 +27,7 @@ func provides(server string) func(context.Context, string, string) error {
 func fails(_ context.Context, _, _ string) error { return errors.New("no network") }
 
 func newInstaller(t *testing.T) installer {
-	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {}, interval: time.Hour,
+	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {},
 		download: fails, build: fails}
 }
 
@@ -62,56 +59,21 @@ func TestAProgramThatDoesNotWorkIsNotInstalled(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(i.folder, installed, "temporal"))
 }
 
-func TestWaitingForAnotherInstallationIsReported(t *testing.T) {
-	first := newInstaller(t)
-	started, finish := make(chan struct{}), make(chan struct{})
-	first.download = func(_ context.Context, _, program string) error {
-		close(started)
-		<-finish
-		return script(program, "1.29.1")
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() {
-		_, err := first.ensure(context.Background())
-		assert.NoError(t, err)
-	})
-	<-started
-
-	second := first
-	second.interval = time.Millisecond
-	var reported sync.Once
-	second.progress = func(sentence string) {
-		reported.Do(func() {
-			assert.Contains(t, sentence, "Waiting for another process")
-			close(finish)
-		})
-	}
-	path, err := second.ensure(t.Context())
-	require.NoError(t, err)
-	require.FileExists(t, path)
-}
-
 func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 	bin := t.TempDir()
 	fakeGo := "#!/bin/sh\n" +
 		"[ \"$1 $2 $3\" = 'build -mod=mod -o' ] || exit 2\n" +
 		"printf '%s\\n' \"$@\" >'" + bin + "/arguments'\n" +
 		"cp go.mod '" + bin + "'\n" +
-		"until [ -e '" + bin + "/goon' ]; do sleep 0.05; done\n" +
 		"printf '#!/bin/sh\\necho \"temporal version 1 (Server 1.29.1, UI 2)\"\\n' >\"$4\"\n" +
 		"chmod +x \"$4\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 
 	i := newInstaller(t)
-	i.build, i.interval = build, 10*time.Millisecond
+	i.build = build
 	var sentences []string
-	i.progress = func(sentence string) {
-		if sentences = append(sentences, sentence); strings.HasPrefix(sentence, "Building") {
-			require.NoError(t, os.WriteFile(filepath.Join(bin, "goon"), nil, 0o600))
-		}
-	}
+	i.progress = func(sentence string) { sentences = append(sentences, sentence) }
 	path, err := i.ensure(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, checkVersion(t.Context(), path))
@@ -126,29 +88,6 @@ func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 	files, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, files, 1, "only the program is kept")
-}
-
-func TestACancelledBuildKillsItsChildren(t *testing.T) {
-	bin := t.TempDir()
-	fakeGo := "#!/bin/sh\nsleep 1000 &\necho $! >'" + bin + "/pid.new' && mv '" + bin + "/pid.new' '" + bin +
-		"/pid'\nwait\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-
-	i := newInstaller(t)
-	i.build, i.interval = build, 10*time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	i.progress = func(string) {
-		if _, err := os.Stat(filepath.Join(bin, "pid")); err == nil {
-			cancel()
-		}
-	}
-	_, err := i.ensure(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	pid, err := readPID(filepath.Join(bin, "pid"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(pid) }, waitTimeout, 10*time.Millisecond)
 }
 
 func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {

@@ -4,7 +4,6 @@ package examplesetup
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,44 +29,11 @@ func Copy(t testing.TB, example string) string {
 	cache, err := installcache.UserPath("examples", "the examples' packages")
 	require.NoError(t, err)
 	into := t.TempDir()
-	require.NoError(t, copyExample(ctx, cache, example, into))
-	return into
-}
-
-// copyExample makes the folder into a working copy of example.
-func copyExample(ctx context.Context, cache, example, into string) error {
 	modules, err := ensurePackages(ctx, cache, example)
-	if err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(example)
-	if err != nil {
-		return fmt.Errorf("read the example: %w", err)
-	}
-	for _, entry := range entries {
-		from, to := filepath.Join(example, entry.Name()), filepath.Join(into, entry.Name())
-		switch {
-		case entry.Name() == modulesName: // the user's own packages
-			continue
-		case entry.IsDir():
-			err = os.CopyFS(to, os.DirFS(from))
-		default:
-			err = copyFile(from, to)
-		}
-		if err != nil {
-			return fmt.Errorf("copy the example: %w", err)
-		}
-	}
-	if err := os.Symlink(modules, filepath.Join(into, modulesName)); err != nil {
-		return fmt.Errorf("link the example's packages: %w", err)
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o644)
+	require.NoError(t, err)
+	require.NoError(t, os.CopyFS(into, os.DirFS(example)))
+	own := filepath.Join(into, modulesName)
+	require.NoError(t, os.RemoveAll(own), "the user's own packages")
+	require.NoError(t, os.Symlink(modules, own))
+	return into
 }

@@ -33,7 +33,7 @@ func ensurePackages(ctx context.Context, cache, example string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return installcache.Folder{Path: cache}.Ensure(ctx, key, modulesName, func(ctx context.Context, scratch string) error {
+	return installcache.Ensure(ctx, cache, key, modulesName, func(ctx context.Context, scratch string) error {
 		for name, data := range files {
 			if err := os.WriteFile(filepath.Join(scratch, name), data, 0o644); err != nil {
 				return fmt.Errorf("prepare the packages of %s: %w", example, err)

@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 const (
-	scratchPrefix = "installing-"
-	lockInterval  = 50 * time.Millisecond
+	// scratchName is the folder of the installation that holds the lock.
+	scratchName  = "installing"
+	lockInterval = 50 * time.Millisecond
 )
 
 // UserPath returns the path of a folder in Tempool's part of the user's cache folder; what it is for is in the error.
@@ -27,27 +30,19 @@ func UserPath(name, what string) (string, error) {
 	return filepath.Join(user, "tempool", name), nil
 }
 
-// Folder is the shared folder; it is created if missing.
-type Folder struct {
-	Path string
-	// Waiting, if set, is called about every WaitingInterval while another process installs.
-	Waiting         func(waited time.Duration)
-	WaitingInterval time.Duration
-}
-
-// Ensure returns the path of file in the subfolder name and installs it first if it is missing. install fills an empty
-// scratch folder, which becomes the subfolder if install succeeds and disappears if it fails. The subfolder is never
-// incomplete, even if the process is killed.
-func (f Folder) Ensure(ctx context.Context, name, file string,
+// Ensure returns the path of file in the subfolder name of a shared folder, and installs it first if it is missing.
+// install fills an empty scratch folder, which becomes the subfolder if install succeeds and disappears if it fails.
+// The subfolder is never incomplete, even if the process is killed.
+func Ensure(ctx context.Context, folder, name, file string,
 	install func(ctx context.Context, scratch string) error) (string, error) {
-	path := filepath.Join(f.Path, name, file)
+	path := filepath.Join(folder, name, file)
 	if found, err := exists(path); found || err != nil {
 		return path, err
 	}
-	if err := os.MkdirAll(f.Path, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", fmt.Errorf("create the cache folder: %w", err)
 	}
-	unlock, err := f.lock(ctx)
+	unlock, err := lock(ctx, folder)
 	if err != nil {
 		return "", err
 	}
@@ -55,23 +50,22 @@ func (f Folder) Ensure(ctx context.Context, name, file string,
 	if found, err := exists(path); found || err != nil {
 		return path, err
 	}
-	return path, f.installLocked(ctx, name, install)
+	return path, installLocked(ctx, folder, name, install)
 }
 
-func (f Folder) installLocked(ctx context.Context, name string,
+func installLocked(ctx context.Context, folder, name string,
 	install func(ctx context.Context, scratch string) error) error {
-	if err := f.removeScratchLocked(); err != nil {
-		return err
+	scratch, target := filepath.Join(folder, scratchName), filepath.Join(folder, name)
+	defer os.RemoveAll(scratch)
+	if err := os.RemoveAll(scratch); err != nil {
+		return fmt.Errorf("remove what a killed process has left of its installation: %w", err)
 	}
-	scratch, err := os.MkdirTemp(f.Path, scratchPrefix)
-	if err != nil {
+	if err := os.Mkdir(scratch, 0o700); err != nil {
 		return fmt.Errorf("create a folder for the installation: %w", err)
 	}
-	defer os.RemoveAll(scratch)
 	if err := install(ctx, scratch); err != nil {
 		return err
 	}
-	target := filepath.Join(f.Path, name)
 	if err := os.RemoveAll(target); err != nil {
 		return fmt.Errorf("remove an incomplete installation: %w", err)
 	}
@@ -81,46 +75,22 @@ func (f Folder) installLocked(ctx context.Context, name string,
 	return nil
 }
 
-// removeScratchLocked removes the scratch folders of killed processes.
-func (f Folder) removeScratchLocked() error {
-	left, err := filepath.Glob(filepath.Join(f.Path, scratchPrefix+"*"))
-	if err != nil {
-		return fmt.Errorf("find leftover installations: %w", err)
-	}
-	for _, folder := range left {
-		if err := os.RemoveAll(folder); err != nil {
-			return fmt.Errorf("remove a leftover installation: %w", err)
-		}
-	}
-	return nil
-}
-
 // lock waits until no other process installs into the folder. The system releases the lock of a process that dies.
-func (f Folder) lock(ctx context.Context) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(f.Path, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+func lock(ctx context.Context, folder string) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the cache folder: %w", err)
 	}
-	retry := time.NewTicker(lockInterval)
-	defer retry.Stop()
-	began, reported := time.Now(), time.Now()
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
+		switch {
+		case err == nil:
 			return func() { _ = file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return nil, errors.Join(fmt.Errorf("lock the cache folder %s: %w", f.Path, err), file.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for another process that installs into %s: %w", f.Path, context.Cause(ctx)),
-				file.Close())
-		case <-retry.C:
-		}
-		if f.Waiting != nil && time.Since(reported) >= f.WaitingInterval {
-			reported = time.Now()
-			f.Waiting(time.Since(began))
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return nil, errors.Join(fmt.Errorf("lock the cache folder %s: %w", folder, err), file.Close())
+		case !sleep.For(ctx.Done(), lockInterval):
+			return nil, errors.Join(fmt.Errorf("wait for another process that installs into %s: %w", folder,
+				context.Cause(ctx)), file.Close())
 		}
 	}
 }

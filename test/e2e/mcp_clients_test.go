@@ -28,7 +28,7 @@ func installGoSDK(t *testing.T) string {
 	need.Program(t, "go")
 	cache, err := installcache.UserPath("mcp", "the programs of MCP's Go SDK")
 	require.NoError(t, err)
-	client, err := installcache.Folder{Path: cache}.Ensure(t.Context(), "go-sdk-v1.8.0", "everything-client",
+	client, err := installcache.Ensure(t.Context(), cache, "go-sdk-v1.8.0", "everything-client",
 		func(ctx context.Context, scratch string) error {
 			install := exec.CommandContext(ctx, "go", "install", fmt.Sprintf(goSDK, "server"), fmt.Sprintf(goSDK, "client"))
 			install.Env = append(os.Environ(), "GOBIN="+scratch)

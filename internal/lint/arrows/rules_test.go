@@ -87,6 +87,7 @@ var rules = []rule{
 	{path: "cmd/worker", ours: []string{"cmd/tempool/cli", "process"}},
 	{path: "cmd/starter", ours: []string{"cmd/tempool/cli", "process"}},
 	// Packages that programs and tests share are below the client.
+	{path: "internal/installcache", ours: []string{"internal/sleep"}},
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
 	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "process/...", "spec"}},
