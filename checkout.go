@@ -19,14 +19,9 @@ import (
 
 const (
 	checkoutMinBackoff = 20 * time.Millisecond
-	checkoutMaxBackoff = time.Second
+	checkoutMaxBackoff = 2 * time.Second
 	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits.
 	maxDirectAttempts = 3
-	// pollEach is the time between two attempts of a checkout that reaches no gateway. The first ones are closer together.
-	pollEach  = 2 * time.Second
-	pollFirst = 100 * time.Millisecond
-	// rosterLife is how long a roster is used for these attempts.
-	rosterLife = 15 * time.Second
 	// avoidGateways is how long checkouts of a pool ask no gateway after none of them could be.
 	avoidGateways = 30 * time.Second
 )
@@ -77,28 +72,26 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 	}
 }
 
-// tryOrWait asks for a lease: at first some workers once, then in the line of a gateway until ctx ends.
+// tryOrWait asks for a lease: at first some workers once, then in the line of a gateway until ctx ends, or one worker
+// where no gateway can be asked.
 func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first bool) (*Lease, error) {
+	end := &waitEnd{ctx}
 	switch {
 	case p.client.fixed != nil:
-		return p.checkoutByGateway(attempt, waitUntil(ctx), p.client.fixed, o)
+		return p.checkoutByGateway(attempt, end, p.client.fixed, o)
 	case o.Slot != nil:
 		return p.CheckoutOnce(attempt, *o.Slot, o)
 	case first:
-		lease, err := p.tryWorkers(attempt, o, maxDirectAttempts)
-		if api.CodeOf(err) == api.CodeNoWorkers && p.awaitFirstWorker(ctx) {
-			return p.tryWorkers(attempt, o, maxDirectAttempts)
-		}
-		return lease, err
+		return p.tryWorkers(attempt, end, o, maxDirectAttempts)
 	}
 	if p.mayAskGateways() {
-		lease, err := p.checkoutByGateway(attempt, waitUntil(ctx), p.balancer(), o)
+		lease, err := p.checkoutByGateway(attempt, end, p.balancer(), o)
 		if err == nil || ctx.Err() != nil || waited(err) {
 			return lease, err
 		}
 		p.avoidGateways() // not reached, or without the right to take leases there
 	}
-	return p.pollWorkers(ctx, attempt, o)
+	return p.tryWorkers(attempt, end, o, 1)
 }
 
 func (p *Pool) mayAskGateways() bool {
@@ -122,37 +115,6 @@ func waited(err error) bool {
 	return false
 }
 
-// pollWorkers asks one worker after another, with pauses, until one grants a lease, ctx ends, or gateways may be asked
-// again.
-func (p *Pool) pollWorkers(ctx, attempt context.Context, o CheckoutOptions) (*Lease, error) {
-	refusal := error(api.Errorf(api.CodeBusy, "no worker of pool %s was free", p.name))
-	var workers []api.RosterEntry
-	var readAt time.Time
-	for pause := pollFirst; !p.mayAskGateways(); pause = min(2*pause, pollEach) {
-		if !sleep.For(ctx.Done(), pause/2+rand.N(pause)) {
-			return nil, refusal
-		}
-		if len(workers) == 0 || time.Since(readAt) > rosterLife {
-			status, err := p.Running(attempt)
-			if err != nil {
-				return nil, err
-			}
-			workers, readAt = candidates(status.Workers), time.Now()
-			if len(workers) == 0 {
-				p.awaitStart(ctx, status)
-				refusal = api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size)
-				continue
-			}
-		}
-		lease, err := p.CheckoutOnce(attempt, workers[0].Slot, o)
-		if err == nil || !api.CodeOf(err).Retryable() && api.CodeOf(err) != api.CodeWorkerNotFound {
-			return lease, err
-		}
-		workers, refusal = workers[1:], err
-	}
-	return nil, refusal
-}
-
 // TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none
 // was free. The client does not renew the lease in the background. A client with Options.Gateways leaves the choice to
 // a gateway and cannot name a slot.
@@ -163,12 +125,16 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 	if o.Slot != nil {
 		return p.CheckoutOnce(ctx, *o.Slot, o)
 	}
-	return p.tryWorkers(ctx, o, math.MaxInt)
+	return p.tryWorkers(ctx, nil, o, math.MaxInt)
 }
 
-// tryWorkers tries workers that may be free, most of them in all.
-func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Lease, error) {
+// tryWorkers tries workers that may be free, most of them in all. Of a pool that has none because nobody needed one, a
+// caller that waits first gets one started.
+func (p *Pool) tryWorkers(ctx context.Context, end *waitEnd, o CheckoutOptions, most int) (*Lease, error) {
 	status, err := p.Running(ctx)
+	if err == nil && end != nil && p.awaitStart(end, status) {
+		status, err = p.Running(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

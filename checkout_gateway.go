@@ -28,8 +28,6 @@ const (
 // waitEnd is when a caller stops waiting for a worker; nil for one that does not wait.
 type waitEnd struct{ context.Context }
 
-func waitUntil(ctx context.Context) *waitEnd { return &waitEnd{ctx} }
-
 // left is how long a gateway may let the caller wait.
 func (w *waitEnd) left() time.Duration {
 	if w == nil {
@@ -44,7 +42,8 @@ func (w *waitEnd) left() time.Duration {
 func (w *waitEnd) over() bool { return w != nil && w.Err() != nil }
 
 // checkoutByGateway asks the gateways, one after another, for a lease on any free worker, until one grants it. It waits
-// in the line of each that answers until the wait ends. ctx bounds the requests.
+// in the line of each that answers until the wait ends. ctx bounds the requests. A caller that is cancelled leaves at
+// once: the gateway then checks in what it grants.
 func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *balance.Balancer,
 	o CheckoutOptions) (*Lease, error) {
 	if o.Slot != nil {
@@ -52,6 +51,16 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 			"a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
 	}
 	o.RequestID, o.Token = cmp.Or(o.RequestID, uuid.NewString()), cmp.Or(o.Token, api.NewLeaseToken())
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	defer context.AfterFunc(p.client.ctx, leave)()
+	if end != nil {
+		defer context.AfterFunc(end, func() {
+			if errors.Is(end.Err(), context.Canceled) { // one whose deadline has passed waits for the answer
+				leave()
+			}
+		})()
+	}
 	tried := map[string]bool{}
 	var refusal error
 	for {
@@ -59,58 +68,13 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 		if err != nil || endpoint == nil {
 			return nil, cmp.Or(refusal, err)
 		}
-		lease, err := p.checkoutOrLeave(ctx, end, endpoint.URL(), o)
+		lease, err := p.checkoutAt(ctx, endpoint.URL(), o, end.left())
 		gateways.Release(endpoint, err)
 		if err == nil || !api.CodeOf(err).Retryable() || end.over() {
 			return lease, err
 		}
 		refusal, tried[endpoint.URL()] = err, true
 	}
-}
-
-// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted
-// at that moment is returned.
-func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint string, o CheckoutOptions) (*Lease, error) {
-	if end == nil {
-		return p.checkoutAt(ctx, endpoint, o, 0)
-	}
-	request, stop := context.WithCancel(context.WithoutCancel(ctx))
-	bound := context.AfterFunc(ctx, stop)
-	type answer struct {
-		lease *Lease
-		err   error
-	}
-	answers := make(chan answer, 1)
-	if err := p.client.goBackground(func(closing context.Context) {
-		defer context.AfterFunc(closing, stop)()
-		lease, err := p.checkoutAt(request, endpoint, o, end.left())
-		answers <- answer{lease, err}
-	}); err != nil {
-		stop()
-		return nil, err
-	}
-	left := make(chan struct{})
-	defer context.AfterFunc(end, func() {
-		if errors.Is(end.Err(), context.Canceled) { // one whose deadline has passed waits for the answer
-			close(left)
-		}
-	})()
-	select {
-	case got := <-answers:
-		stop()
-		return got.lease, got.err
-	case <-left:
-	}
-	bound() // ctx ends with the caller; the request may continue briefly
-	timer := time.AfterFunc(checkoutOverrun, stop)
-	_ = p.client.goBackground(func(ctx context.Context) {
-		defer stop()
-		defer timer.Stop()
-		if got := <-answers; got.err == nil {
-			_ = got.lease.Checkin(ctx, api.OutcomeOK) // else it expires
-		}
-	})
-	return nil, context.Cause(end)
 }
 
 // checkoutAt asks one gateway.

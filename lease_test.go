@@ -167,6 +167,19 @@ func TestALeaseThatIsGrantedAfterTheWaitIsReturned(t *testing.T) {
 	require.Nil(t, g.lease)
 }
 
+func TestACheckoutThatIsCancelledLeavesAtOnce(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	g.granting = func() {
+		cancel()
+		<-left
+	}
+	_, err := clientOf(t, g).Pool("p").Checkout(ctx, CheckoutOptions{Holder: "me", TTL: time.Minute})
+	close(left)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestReadyWorkersAreTriedFirst(t *testing.T) {
 	var roster []api.RosterEntry
 	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {
