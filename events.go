@@ -88,26 +88,20 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 		return false
 	}
 	var mu sync.Mutex
-	all, failures := readAll(endpoints, func(endpoint string, take func(api.Event)) error {
-		var kept []api.Event
-		newest := m.options.Newest
+	all, failures := readAll(endpoints, func(endpoint string) (held []api.Event, err error) {
 		lastID, err := m.read(ctx, endpoint, streamStart{}, false, func(e api.Event) bool {
-			if kept = append(kept, e); newest > 0 && len(kept) >= 2*newest {
-				kept = slices.Delete(kept, 0, len(kept)-newest)
-			}
+			held = append(held, e)
 			return true
 		})
-		for i, e := range kept {
-			if newest <= 0 || i >= len(kept)-newest {
-				take(e)
-			}
+		if n := m.options.Newest; n > 0 {
+			held = held[max(0, len(held)-n):]
 		}
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
 			m.lastIDs[endpoint] = lastID
 		}
-		return err
+		return held, err
 	})
 	slices.SortStableFunc(all, func(a, b api.Event) int { return a.Time.Compare(b.Time) })
 	for _, failure := range failures {

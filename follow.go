@@ -83,12 +83,10 @@ type agentFailure struct {
 }
 
 // readAll reads from all agents, some at a time. What an agent has sent before it failed counts, too.
-func readAll[T any](endpoints []string,
-	read func(endpoint string, take func(T)) error) (all []T, failures []agentFailure) {
+func readAll[T any](endpoints []string, read func(endpoint string) ([]T, error)) (all []T, failures []agentFailure) {
 	var mu sync.Mutex
 	sleep.Each(len(endpoints), concurrentQueries, func(i int) {
-		var own []T
-		err := read(endpoints[i], func(one T) { own = append(own, one) })
+		own, err := read(endpoints[i])
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, own...)
@@ -102,7 +100,7 @@ func readAll[T any](endpoints []string,
 // readAnswering is readAll without the agents that do not answer: unreachable, unless it is nil, is called for each of
 // them. It fails if none answers.
 func readAnswering[T any](endpoints []string, unreachable func(endpoint string, err error),
-	read func(endpoint string, take func(T)) error) ([]T, error) {
+	read func(endpoint string) ([]T, error)) ([]T, error) {
 	all, failures := readAll(endpoints, read)
 	for _, failure := range failures {
 		if unreachable != nil {

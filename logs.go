@@ -53,8 +53,10 @@ func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) 
 	if o.Follow {
 		return p.followLogs(ctx, o, endpoints, yield)
 	}
-	lines, err := readAnswering(endpoints, o.Unreachable,
-		func(endpoint string, take func(api.LogLine)) error { return p.readLogs(ctx, endpoint, o, take) })
+	lines, err := readAnswering(endpoints, o.Unreachable, func(endpoint string) (lines []api.LogLine, err error) {
+		err = p.readLogs(ctx, endpoint, o, func(line api.LogLine) { lines = append(lines, line) })
+		return lines, err
+	})
 	if err != nil {
 		return err
 	}

@@ -84,16 +84,12 @@ func askGateways[A, T any](ctx context.Context, p *Pool, path string, o GatewayO
 			return nil, err
 		}
 	}
-	return readAnswering(o.Gateways, o.Unreachable, func(endpoint string, take func(T)) error {
+	return readAnswering(o.Gateways, o.Unreachable, func(endpoint string) ([]T, error) {
 		var answer A
 		if err := p.client.askGateway(ctx, endpoint,
 			transport.Request{Method: http.MethodGet, Path: "/v1/pools/" + p.name + path}, &answer); err != nil {
-			return err
+			return nil, err
 		}
-		all, err := parts(answer)
-		for _, one := range all {
-			take(one)
-		}
-		return err
+		return parts(answer)
 	})
 }
