@@ -19,12 +19,10 @@ type conflict struct {
 var conflicts = []conflict{
 	noEffect("pool.framing", "pool.protocol", isJSONRPC, `pool.protocol = "jsonrpc", or no pool.framing`),
 	{"pool.env_from", "pool.env", func(s *Spec) (string, string) {
-		for i, name := range s.Pool.EnvFrom {
-			if _, twice := s.Pool.Env[name]; twice {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%q is also in pool.env", name)
-			}
-		}
-		return "", ""
+		return each(func(name string) string {
+			_, twice := s.Pool.Env[name]
+			return problemIf(twice, fmt.Sprintf("%q is also in pool.env", name))
+		})(s.Pool.EnvFrom)
 	}, "each variable in either pool.env or pool.env_from"},
 	{"pool.env", "pool.protocol", func(s *Spec) (string, string) {
 		_, set := s.Pool.Env["PORT"]
@@ -59,12 +57,9 @@ var conflicts = []conflict{
 	onlySource("mcp.env", func(s *Spec) map[string]string { return s.MCP.Env }),
 	noEffect("mcp.env", "mcp.mode", func(s *Spec) bool { return s.MCP.Mode == MCPSession }, `mcp.mode = "session"`),
 	{"mcp.env", "", func(s *Spec) (string, string) {
-		for _, name := range sortedNames(s.MCP.Env) {
-			if s.MCP.Env[name] == EnvKey {
-				return "." + quoteKey(name), `"key" is no source of mcp.env`
-			}
-		}
-		return "", ""
+		return eachNamed(func(_, source string) string {
+			return problemIf(source == EnvKey, `"key" is no source of mcp.env`)
+		})(s.MCP.Env)
 	}, `"header:X-…" or "file:/run/secrets/{principal}"`},
 	clash("pool.dir", "isolation.by", func(s *Spec) bool { return s.IsolatedBy() != IsolateKey && s.keyInPaths() },
 		`or a path of the sandbox holds {key}, and isolation.by = {with} has no keys`,
@@ -195,21 +190,19 @@ func noEffect(key, with string, has func(*Spec) bool, allowed string) conflict {
 // onlySource is the conflict of a table of sources with variables that are given otherwise.
 func onlySource(key string, env func(*Spec) map[string]string) conflict {
 	return conflict{key, "pool.env", func(s *Spec) (string, string) {
-		for _, name := range sortedNames(env(s)) {
-			if _, twice := s.Pool.Env[name]; twice || slices.Contains(s.Pool.EnvFrom, name) {
-				return "." + quoteKey(name), "is also in pool.env or pool.env_from"
-			}
-		}
-		return "", ""
+		return eachNamed(func(name, _ string) string {
+			_, twice := s.Pool.Env[name]
+			return problemIf(twice || slices.Contains(s.Pool.EnvFrom, name), "is also in pool.env or pool.env_from")
+		})(env(s))
 	}, "each variable in one of them"}
 }
 
-// problemIf formats a problem if the condition holds, else it returns "".
-func problemIf(condition bool, problem string, args ...any) string {
+// problemIf returns a problem if the condition holds, else "".
+func problemIf(condition bool, problem string) string {
 	if !condition {
 		return ""
 	}
-	return fmt.Sprintf(problem, args...)
+	return problem
 }
 
 // isStructured reports whether JSON-RPC 2.0 (4.2) allows these params: an object, an array or nothing.

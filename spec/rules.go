@@ -57,26 +57,10 @@ var rules = []rule{
 	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
 	integerRange("pool.max_inflight", 1, 1000),
 	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`,
-		func(v any) (string, string) {
-			env := v.(map[string]string)
-			for _, name := range sortedNames(env) {
-				if problem := variableProblem(name); problem != "" {
-					return "." + quoteKey(name), problem
-				}
-				if strings.ContainsRune(env[name], 0) {
-					return "." + quoteKey(name), "contains a NUL character"
-				}
-			}
-			return "", ""
-		}},
-	{"pool.env_from", "names without = that do not begin with TEMPOOL_", func(v any) (string, string) {
-		for i, name := range v.([]string) {
-			if problem := variableProblem(name); problem != "" {
-				return fmt.Sprintf("[%d]", i), problem
-			}
-		}
-		return "", ""
-	}},
+		eachNamed(func(name, value string) string {
+			return cmp.Or(variableProblem(name), problemIf(strings.ContainsRune(value, 0), "contains a NUL character"))
+		})},
+	{"pool.env_from", "names without = that do not begin with TEMPOOL_", each(variableProblem)},
 	textWithoutNUL("pool.env_file"),
 	textWithoutNUL("pool.dir"),
 	textWithoutNUL("pool.user"),
@@ -157,20 +141,15 @@ var rules = []rule{
 	integerRange("limits.open_files", 0, maxCount),
 	integerRange("limits.processes", 0, maxCount),
 	optionalDuration("limits.cpu_time"),
-	{"limits.cpu_affinity", "a list of core numbers from 0 to 4095, such as [0, 1]", func(v any) (string, string) {
-		for i, core := range v.([]int) {
-			if core < 0 || core > 4095 {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%d is not a core number", core)
-			}
-		}
-		return "", ""
-	}},
+	{"limits.cpu_affinity", "a list of core numbers from 0 to 4095, such as [0, 1]", each(func(core int) string {
+		return problemIf(core < 0 || core > 4095, fmt.Sprintf("%d is not a core number", core))
+	})},
 	integerRange("limits.cpu_affinity_each", 0, 4096),
 	integerRange("limits.nice", -20, 19),
 	integerRange("limits.oom_score_adj", -1000, 1000),
 	integerRange("limits.calls_per_minute", 0, maxCount),
-	{"sandbox.read", absolutePathsAllowed, absolutePaths},
-	{"sandbox.write", absolutePathsAllowed, absolutePaths},
+	{"sandbox.read", absolutePathsAllowed, each(absolutePathProblem)},
+	{"sandbox.write", absolutePathsAllowed, each(absolutePathProblem)},
 	oneOf("sandbox.network", NetworkHost, NetworkNone),
 	oneOf("isolation.by", IsolateNone, IsolateKey, IsolateUse),
 	positiveDuration("isolation.idle"),
@@ -188,9 +167,9 @@ var rules = []rule{
 	oneOf("mcp.after_crash", CrashTell, CrashSilent, CrashEnd),
 	positiveDuration("mcp.sse_after"),
 	positiveDuration("mcp.keep_alive"),
-	{"mcp.tools", toolsAllowed, globs},
-	{"mcp.tools_deny", toolsAllowed, globs},
-	{"mcp.origins", `origins of web pages, such as ["https://chat.example", "http://localhost:6274"]`, origins},
+	{"mcp.tools", toolsAllowed, each(globProblem)},
+	{"mcp.tools_deny", toolsAllowed, each(globProblem)},
+	{"mcp.origins", `origins of web pages, such as ["https://chat.example", "http://localhost:6274"]`, each(originProblem)},
 	sources("mcp.env", `sources of variables: "header:X-…" or "file:/run/secrets/{principal}"`),
 
 	positiveDuration("watch.debounce"),
@@ -220,15 +199,9 @@ var headerForm = regexp.MustCompile(`^[Xx]-[A-Za-z0-9-]{1,100}$`)
 
 // sources is the rule of a table of variables and their sources.
 func sources(key, allowed string) rule {
-	return rule{key, allowed, func(v any) (string, string) {
-		env := v.(map[string]string)
-		for _, name := range sortedNames(env) {
-			if problem := cmp.Or(variableProblem(name), sourceProblem(env[name])); problem != "" {
-				return "." + quoteKey(name), problem
-			}
-		}
-		return "", ""
-	}}
+	return rule{key, allowed, eachNamed(func(name, source string) string {
+		return cmp.Or(variableProblem(name), sourceProblem(source))
+	})}
 }
 
 // sourceProblem says what is wrong with a source of isolation.env. Only headers with X- pass to workers.
@@ -247,33 +220,21 @@ func sourceProblem(source string) string {
 
 const toolsAllowed = `globs of names of tools, such as ["read_*", "search"]`
 
-func globs(v any) (at, problem string) {
-	for i, glob := range v.([]string) {
-		if _, err := path.Match(glob, ""); err != nil || glob == "" {
-			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not a glob", quoteValue(glob))
-		}
-	}
-	return "", ""
+func globProblem(glob string) string {
+	_, err := path.Match(glob, "")
+	return problemIf(err != nil || glob == "", quoteValue(glob)+" is not a glob")
 }
 
-func origins(v any) (at, problem string) {
-	for i, origin := range v.([]string) {
-		u, err := url.Parse(origin)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || origin != u.Scheme+"://"+u.Host ||
-			origin != strings.ToLower(origin) {
-			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an origin in lower case without a path", quoteValue(origin))
-		}
-	}
-	return "", ""
+func originProblem(origin string) string {
+	u, err := url.Parse(origin)
+	return problemIf(err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" ||
+		origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin),
+		quoteValue(origin)+" is not an origin in lower case without a path")
 }
 
 const absolutePathsAllowed = `absolute paths without NUL, such as ["/usr", "/srv/models"]`
 
-func absolutePaths(v any) (at, problem string) {
-	for i, file := range v.([]string) {
-		if !strings.HasPrefix(file, "/") || strings.ContainsRune(file, 0) {
-			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an absolute path", quoteValue(file))
-		}
-	}
-	return "", ""
+func absolutePathProblem(file string) string {
+	return problemIf(!strings.HasPrefix(file, "/") || strings.ContainsRune(file, 0),
+		quoteValue(file)+" is not an absolute path")
 }

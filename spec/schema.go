@@ -17,6 +17,12 @@ type form struct {
 	mismatch func(v any) (at, problem string)
 }
 
+// problem is what is wrong with a value whose form has no parts.
+func (f *form) problem(v any) string {
+	_, problem := f.mismatch(v)
+	return problem
+}
+
 var (
 	text     = &form{"a string in quotes", unless(isA[string])}
 	integer  = &form{"a whole number", unless(isWhole)}
@@ -177,30 +183,18 @@ func unitMismatch(what string, parse func(string) error) func(any) (string, stri
 
 func listMismatch(element *form) func(any) (string, string) {
 	return func(v any) (at, problem string) {
-		list, ok := v.([]any)
-		if !ok {
+		if !isA[[]any](v) {
 			return "", kindOf(v)
 		}
-		for i, e := range list {
-			if _, problem := element.mismatch(e); problem != "" {
-				return fmt.Sprintf("[%d]", i), problem
-			}
-		}
-		return "", ""
+		return each(element.problem)(v)
 	}
 }
 
 func tableMismatch(v any) (at, problem string) {
-	table, ok := v.(map[string]any)
-	if !ok {
+	if !isA[map[string]any](v) {
 		return "", kindOf(v)
 	}
-	for _, name := range sortedNames(table) {
-		if _, problem := text.mismatch(table[name]); problem != "" {
-			return "." + quoteKey(name), problem
-		}
-	}
-	return "", ""
+	return eachNamed(func(_ string, value any) string { return text.problem(value) })(v)
 }
 
 func warmupMismatch(v any) (at, problem string) {

@@ -86,6 +86,31 @@ func holds[T any](allowed func(T) bool) func(any) (string, string) {
 	}
 }
 
+// each makes a check of a list of what is wrong with one of its elements.
+func each[T any](problemOf func(element T) string) func(any) (string, string) {
+	return func(v any) (at, problem string) {
+		for i, element := range v.([]T) {
+			if problem := problemOf(element); problem != "" {
+				return fmt.Sprintf("[%d]", i), problem
+			}
+		}
+		return "", ""
+	}
+}
+
+// eachNamed makes a check of a table of what is wrong with one of its names and its value.
+func eachNamed[T any](problemOf func(name string, value T) string) func(any) (string, string) {
+	return func(v any) (at, problem string) {
+		table := v.(map[string]T)
+		for _, name := range sortedNames(table) {
+			if problem := problemOf(name, table[name]); problem != "" {
+				return "." + quoteKey(name), problem
+			}
+		}
+		return "", ""
+	}
+}
+
 func intBetween(low, high int) func(any) (string, string) {
 	return holds(func(n int) bool { return low <= n && n <= high })
 }
