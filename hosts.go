@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/sleep"
@@ -122,20 +121,15 @@ func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
 	}
 	slices.Sort(ids)
 	hosts := make([]Host, len(ids))
-	var group errgroup.Group
-	group.SetLimit(concurrentQueries)
-	for i, id := range ids {
-		hosts[i].ID = strings.TrimPrefix(id, api.HostWorkflowID(""))
-		group.Go(func() error {
-			heartbeat, at, err := c.heartbeat(ctx, hosts[i].ID)
-			if errors.Is(err, api.ErrInvalid) {
-				return err // every heartbeat of the namespace is encrypted
-			}
-			if err == nil {
-				hosts[i].Heartbeat, hosts[i].HeardAt = heartbeat, at
-			}
-			return nil
-		})
-	}
-	return hosts, group.Wait()
+	failures := make([]error, len(ids))
+	sleep.Each(len(ids), concurrentQueries, func(i int) {
+		hosts[i].ID = strings.TrimPrefix(ids[i], api.HostWorkflowID(""))
+		heartbeat, at, err := c.heartbeat(ctx, hosts[i].ID)
+		if err == nil {
+			hosts[i].Heartbeat, hosts[i].HeardAt = heartbeat, at
+		} else if errors.Is(err, api.ErrInvalid) { // every heartbeat of the namespace is encrypted
+			failures[i] = err
+		}
+	})
+	return hosts, cmp.Or(failures...)
 }

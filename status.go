@@ -57,10 +57,7 @@ func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport, lastM
 	for i, entry := range status.Workers {
 		w := entry.Worker(status.Pool)
 		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
-			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
-			if v.Usage.Requests > 0 {
-				w.AvgCallTimeMS = float64(v.Usage.TotalMS) / float64(v.Usage.Requests)
-			}
+			addUsage(&w.Metrics, v.Usage, api.Usage{})
 			w.UptimeS = float64(v.UptimeMS) / 1000
 			if w.Lease = v.Lease; w.State == lifecycle.Ready && v.Lease != nil {
 				w.State = lifecycle.Busy

@@ -100,12 +100,6 @@ func Cancel(t testing.TB, p *process.Process, method string, params any) {
 func Kill(t testing.TB, p *process.Process) process.Exit {
 	t.Helper()
 	require.NoError(t, syscall.Kill(p.Info().PID, syscall.SIGKILL))
-	return AwaitExit(t, p)
-}
-
-// AwaitExit waits until a process has exited and returns its exit.
-func AwaitExit(t testing.TB, p *process.Process) process.Exit {
-	t.Helper()
 	select {
 	case <-p.Done():
 	case <-time.After(Timeout):

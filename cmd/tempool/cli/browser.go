@@ -39,24 +39,22 @@ func openBrowser(page string) error {
 			return err
 		}
 	}
-	_, err = openWith(program, page, browserTime)
-	return err
+	return openWith(program, page, browserTime)
 }
 
-// openWith starts a program with a page. A program that has not ended in time has not failed; then ended says when it
-// does.
-func openWith(program, page string, within time.Duration) (ended <-chan error, err error) {
+// openWith starts a program with a page. A program that has not ended in time has not failed.
+func openWith(program, page string, within time.Duration) error {
 	command := exec.Command(program, page)
 	if err := command.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	waited := make(chan error, 1)
 	go func() { waited <- command.Wait() }() // until the program ends, or tempool does
 	select {
 	case err := <-waited:
-		return nil, err
+		return err
 	case <-time.After(within):
-		return waited, nil
+		return nil
 	}
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -32,25 +31,24 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 // awaitEnd waits until wait returns, for at most limit as await does, and calls show at intervals.
 func (a *app) awaitEnd(ctx context.Context, limit time.Duration, wait func(context.Context) error,
 	show func(context.Context), late func() string) error {
-	waiting, cancel := context.WithCancel(ctx)
-	var failure error
-	done := sleep.Done(func() { failure = wait(waiting) })
-	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
-		if !sleep.Ended(done) {
-			show(ctx)
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	shown := sleep.Done(func() {
+		for first := true; first || sleep.For(waiting.Done(), a.pollInterval); first = false {
+			show(waiting)
 		}
-		return sleep.Ended(done), nil
-	}, late)
-	if !sleep.Ended(done) {
-		cancel()
-		<-done
-		return cmp.Or(err, failure)
-	}
+	})
+	err := wait(waiting)
+	ended := waiting.Err()
 	cancel()
-	if ctx.Err() != nil && failure != nil { // wait's error may be Temporal's
+	<-shown
+	switch {
+	case err == nil || ended == nil:
+		return err
+	case ctx.Err() != nil: // wait's error may be Temporal's
 		return ctx.Err()
 	}
-	return failure
+	return api.Errorf(codeTimeout, "%s", late())
 }
 
 // await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any
