@@ -78,16 +78,8 @@ func Cancel(t testing.TB, p *process.Process, method string, params any) {
 		_, err := p.Conn().Call(ctx, request)
 		answered <- err
 	}()
-	for p.Conn().InFlight() == 0 {
-		select {
-		case err := <-answered:
-			answered <- err
-			return
-		case <-p.Done():
-			require.Fail(t, "the worker exited")
-		case <-time.After(100 * time.Microsecond):
-		}
-	}
+	require.Eventually(t, func() bool { return p.Conn().InFlight() > 0 || len(answered) > 0 }, Timeout,
+		100*time.Microsecond)
 	cancel()
 	err := <-answered
 	t.Logf("the cancelled call returned: %v", err)
