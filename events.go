@@ -210,7 +210,7 @@ func (m *eventMerge) request(at streamStart, follow bool) transport.Request {
 // them only.
 func (c *Client) eventEndpoints(ctx context.Context, list func(context.Context) ([]Host, error)) ([]string, error) {
 	if c.fixed != nil {
-		return c.fixed.URLs(), nil
+		return c.gateways, nil
 	}
 	if list == nil {
 		list = c.Hosts

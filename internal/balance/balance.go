@@ -161,17 +161,6 @@ func waitClosed(ctx context.Context, closed <-chan struct{}) error {
 	}
 }
 
-// URLs lists the gateways that are known.
-func (b *Balancer) URLs() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	urls := make([]string, len(b.endpoints))
-	for i, e := range b.endpoints {
-		urls[i] = e.url
-	}
-	return urls
-}
-
 // Endpoint is one gateway as the calls of one pool see it. Its fields belong to its Balancer.
 type Endpoint struct {
 	url      string
