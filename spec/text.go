@@ -80,14 +80,10 @@ func variableChanges(key string, before, after any) (changes []Change) {
 // treeOf are the values of a spec by section and key, as JSON has them. One that is null is the default, as for
 // Spec.UnmarshalJSON.
 func treeOf(s Spec) map[string]map[string]any {
-	tree := encodedTree(s)
-	var defaults map[string]map[string]any
+	tree, defaults := encodedTree(s), encodedTree(Default())
 	for section, values := range tree {
 		for name, value := range values {
 			if value == nil {
-				if defaults == nil {
-					defaults = encodedTree(Default())
-				}
 				values[name] = defaults[section][name]
 			}
 		}
