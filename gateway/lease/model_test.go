@@ -31,7 +31,7 @@ var bounds = []world{{leases: 1, budget: 2}, {leases: 2, budget: 1}}
 
 // decisions are the product's, unless a test breaks one to see that the model notices.
 type decisions struct {
-	toPool   func(State) Closing
+	open     func(State) bool
 	admit    func(State, api.LeaseRef, time.Time, bool) Verdict
 	alone    func(int) bool
 	adopt    func(State, api.LeaseRef, time.Time) (State, bool)
@@ -42,7 +42,7 @@ type decisions struct {
 }
 
 func product() decisions {
-	return decisions{toPool: State.ToPool, admit: State.Admit, alone: Alone, adopt: State.Adopt, giveBack: State.Return,
+	return decisions{open: State.Open, admit: State.Admit, alone: Alone, adopt: State.Adopt, giveBack: State.Return,
 		denied: State.Denied, learn: State.Learn, takeOver: TakeOver}
 }
 
@@ -377,7 +377,7 @@ func (m *world) movesOf(d decisions, n int64, try func(string, int64, func(*worl
 		return
 	}
 	inUse := i.state.Held.Seq != 0 && i.state.Ended == ""
-	if !i.draining && d.toPool(i.state) == Open {
+	if !i.draining && d.open(i.state) {
 		if i.pool == 0 {
 			try("a call of the pool starts on", n, func(w *world) { w.procs[n].pool++ })
 		}
@@ -546,7 +546,7 @@ func searchFrom(d decisions, first world) (problem string, states int) {
 		if problem := w.broken(); problem != "" {
 			return problem + " after" + path(visits, at), len(visits)
 		}
-		if i := w.procs[w.w.incarnation]; w.away || !i.live || i.draining || d.toPool(i.state) == Open {
+		if i := w.procs[w.w.incarnation]; w.away || !i.live || i.draining || d.open(i.state) {
 			open = append(open, at)
 		}
 		w.moves(d, func(name string, n int64, next world) {
@@ -605,7 +605,7 @@ func TestTheModelNoticesABrokenDecision(t *testing.T) {
 			d.takeOver = func(n int64, _ api.LeaseRef, e time.Time) State { return TakeOver(n, api.LeaseRef{}, e) }
 		},
 		"a lease does not close its process": func(d *decisions) {
-			d.toPool = func(s State) Closing { s.Held = api.LeaseRef{}; return s.ToPool() }
+			d.open = func(s State) bool { s.Held = api.LeaseRef{}; return s.Open() }
 		},
 		"a lease is used beside the calls from before": func(d *decisions) { d.alone = func(int) bool { return true } },
 		"a fenced lease is honoured": func(d *decisions) {

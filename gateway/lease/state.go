@@ -42,31 +42,11 @@ const (
 	Unclaimed
 )
 
-// Closing is why no call of the pool starts on an incarnation.
-type Closing int
-
-const (
-	Open Closing = iota
-	InDoubt
-	IsReserved
-	IsLeased
-)
-
 // New is the State of an incarnation that has just started: nobody can have leased it.
 func New(incarnation int64) State { return State{Newest: api.LeaseRef{Incarnation: incarnation}} }
 
-// ToPool says whether calls of the pool may start.
-func (s State) ToPool() Closing {
-	switch {
-	case s.Doubt != Certain:
-		return InDoubt
-	case s.Reserved:
-		return IsReserved
-	case s.Held != (api.LeaseRef{}):
-		return IsLeased
-	}
-	return Open
-}
+// Open reports whether calls of the pool may start.
+func (s State) Open() bool { return s.Doubt == Certain && !s.Reserved && s.Held == (api.LeaseRef{}) }
 
 // Verdict is about a call under a lease.
 type Verdict int

@@ -111,7 +111,7 @@ func (u *upstream) is(c closing) bool { return u.closed[c] != "" }
 
 // opensLocked reports whether calls of the pool with the key, "" for none, may go to the incarnation at all.
 func (u *upstream) opensLocked(key string) bool {
-	return u.closed == [closings]string{} && u.admitsLocked(key) && u.leases.ToPool() == lease.Open &&
+	return u.closed == [closings]string{} && u.admitsLocked(key) && u.leases.Open() &&
 		(u.pool.older == 0 || !u.awaitsReleaseLocked())
 }
 
@@ -161,7 +161,7 @@ func (u *upstream) setLeasesLocked(next lease.State, reason string) {
 		u.question = question{asking: u.question.asking}
 		u.pool.notify()
 	}
-	opens := next.ToPool() == lease.Open && u.leases.ToPool() != lease.Open
+	opens := next.Open() && !u.leases.Open()
 	u.leases = next
 	if l := u.lease; l != nil && l.ref != next.Held {
 		l.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s ended while the call ran: %s", l.lease.ID, u.worker,

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -94,7 +93,7 @@ func (u *upstream) admitsLocked(key string) bool {
 func (u *upstream) inServiceLocked() bool {
 	closed := u.closed
 	closed[used] = ""
-	return closed == [closings]string{} && u.leases.ToPool() == lease.Open
+	return closed == [closings]string{} && u.leases.Open()
 }
 
 // boundLocked counts the processes that calls of the key may wait for, and those that a client with the key has leased
