@@ -98,7 +98,7 @@ type Dispatcher struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex // may be locked under the lock of a pool
 	closing bool
 	pools   map[string]*poolState
 

@@ -47,15 +47,14 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 	p := newPoolState(&Dispatcher{evictAfter: time.Minute}, "p")
 	now := time.Now()
 	require.True(t, p.unusedLocked(now))
-	require.False(t, p.evictDue(now.Add(59*time.Second), false))
-	require.True(t, p.evictDue(now.Add(time.Minute), false))
+	require.False(t, p.evict(now.Add(59*time.Second)))
 	p.roster.at = now.Add(30 * time.Second)
-	require.False(t, p.evictDue(now.Add(time.Minute), false), "the roster was read since")
+	require.False(t, p.evict(now.Add(time.Minute)), "the roster was read since")
 	p.queue.Push(newWaiter(p, newCall(t.Context(), Request{}), &Target{}))
-	require.False(t, p.evictDue(now.Add(time.Hour), false))
+	require.False(t, p.evict(now.Add(time.Hour)))
 	require.True(t, p.queue.Remove(p.queue.First(line{})))
-	require.False(t, p.evictDue(now.Add(time.Hour), false), "the time counts from the last use")
-	require.True(t, p.evictDue(now.Add(time.Hour+time.Minute), true))
+	require.False(t, p.evict(now.Add(time.Hour)), "the time counts from the last use")
+	require.True(t, p.evict(now.Add(time.Hour+time.Minute)))
 	require.True(t, p.evicted)
 }
 
@@ -67,9 +66,9 @@ func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
 		table.Lookup(pool, "session")
 	}
 	now := time.Now()
-	require.False(t, d.evict(d.pools["old"], now))
+	require.False(t, d.pools["old"].evict(now))
 	require.Len(t, table.Pools(), 2)
-	require.True(t, d.evict(d.pools["old"], now.Add(time.Minute)))
+	require.True(t, d.pools["old"].evict(now.Add(time.Minute)))
 	require.Len(t, table.Pools(), 1)
 	require.Contains(t, table.Pools(), "new")
 }

@@ -109,15 +109,13 @@ func (d *Dispatcher) locked(worker string, incarnation int64, do func(*upstream)
 
 // upstreamOf returns the upstream of exactly this incarnation if its process lives here, else nil.
 func (d *Dispatcher) upstreamOf(worker string, incarnation int64) *upstream {
-	pool, slot, err := api.ParseWorkerName(worker)
-	if err != nil {
+	p := d.knownPool(api.PoolOf(worker))
+	if p == nil {
 		return nil
 	}
-	u := d.upstreamFor(api.LeaseRef{Pool: pool, Slot: slot, Incarnation: incarnation, Seq: 1})
-	if u == nil || u.incarnation != incarnation {
-		return nil
-	}
-	return u
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findLocked(worker, incarnation)
 }
 
 // CallHook calls a hook about a session on one worker of this host: an optional method that takes the session's id.

@@ -31,7 +31,6 @@ type poolState struct {
 	spec      spec.Spec              // the newest seen
 	specKnown bool
 	timeout   atomic.Int64 // call.timeout of spec, for readers without the lock; 0 until it is known
-	ended     []endedUsage // newest last
 	chosen    int64        // the highest of any upstream
 	checkouts int          // by clients, in progress
 	// questionAt is when a workflow may be asked next whether its lease was returned.
@@ -170,7 +169,7 @@ func (p *poolState) removeIfIdleLocked(u *upstream) {
 	if u.inFlight > 0 || !found || p.order[at] != u {
 		return
 	}
-	p.rememberUsageLocked(u, time.Now())
+	u.stats.rememberEnded(u)
 	p.order = slices.Delete(p.order, at, at+1)
 	if p.newestLocked(u.worker) != nil {
 		p.older--
@@ -290,29 +289,21 @@ func (p *poolState) unusedLocked(now time.Time) bool {
 
 // evict removes the state of a pool that has been unused for evictAfter, and reports whether it did. Goroutines that
 // still have the state use its successor.
-func (d *Dispatcher) evict(p *poolState, now time.Time) bool {
-	if !p.evictDue(now, false) { // the usual case, which does not block the Dispatcher
+func (p *poolState) evict(now time.Time) bool {
+	d := p.dispatcher
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.unusedLocked(now) || now.Sub(p.idleSince) < d.evictAfter {
 		return false
 	}
+	p.evicted = true
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closing || !p.evictDue(now, true) {
-		return false
-	}
 	delete(d.pools, p.pool)
+	d.mu.Unlock()
 	if d.config.Affinity != nil {
 		d.config.Affinity.ForgetLookups(p.pool)
 	}
 	return true
-}
-
-// evictDue reports whether the pool has been unused for evictAfter. With mark it marks such a pool as evicted.
-func (p *poolState) evictDue(now time.Time, mark bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	due := p.unusedLocked(now) && now.Sub(p.idleSince) >= p.dispatcher.evictAfter
-	p.evicted = due && mark
-	return due
 }
 
 const (
@@ -340,7 +331,7 @@ func (p *poolState) run() {
 		case <-timer.C:
 		}
 		next := p.tick()
-		if p.dispatcher.evict(p, time.Now()) {
+		if p.evict(time.Now()) {
 			return
 		}
 		timer.Reset(max(minTick, next))

@@ -26,7 +26,8 @@ type poolStats struct {
 type workerStats struct {
 	callCount
 	granted, refused int64
-	goneSince        time.Time // zero while the worker has an upstream
+	ended            []endedUsage // newest last
+	goneSince        time.Time    // zero while the worker has an upstream
 }
 
 // workerStatsExpiry is how long a worker without a process here is still reported: for a scrape or two, so that its

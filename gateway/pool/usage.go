@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,24 +31,21 @@ func (c *callCount) usage() api.Usage {
 	return api.Usage{Requests: c.requests, Failed: c.failed, TotalMS: c.took.Milliseconds()}
 }
 
-// endedUsage is the count of an incarnation whose process has ended.
-type endedUsage struct {
-	worker      string
-	incarnation int64
-	calls       callCount
-	endedAt     time.Time
+// endedKept is how many incarnations of a worker have their counts kept after the end: usually more than an outage of
+// Temporal delays the reports of.
+const endedKept = 16
+
+// rememberEnded keeps the count of the upstream, which is about to be removed.
+func (s *workerStats) rememberEnded(u *upstream) {
+	if u.calls.requests > 0 {
+		s.ended = append(s.ended[max(0, len(s.ended)-endedKept+1):], endedUsage{u.incarnation, u.calls})
+	}
 }
 
-// endedUsageExpiry is how long the count of an ended incarnation is kept: usually longer than an outage of Temporal
-// delays the report.
-const endedUsageExpiry = 5 * time.Minute
-
-// rememberUsageLocked keeps the count of the upstream, which is about to be removed.
-func (p *poolState) rememberUsageLocked(u *upstream, now time.Time) {
-	p.ended = slices.DeleteFunc(p.ended, func(e endedUsage) bool { return now.Sub(e.endedAt) >= endedUsageExpiry })
-	if u.calls.requests > 0 {
-		p.ended = append(p.ended, endedUsage{u.worker, u.incarnation, u.calls, now})
-	}
+// endedUsage is the count of an incarnation whose process has ended.
+type endedUsage struct {
+	incarnation int64
+	calls       callCount
 }
 
 // Open lets calls of its pool run on a process that has just become ready.
@@ -83,11 +79,7 @@ func (u *upstream) resumeLeaseLocked(recorded *api.Lease) {
 
 // enter adds the upstream of a process that is ready, and sets it up before any call can start on it.
 func (d *Dispatcher) enter(proc *process.Process, setUp func(*upstream)) {
-	pool, _, err := api.ParseWorkerName(proc.Worker())
-	if err != nil {
-		return
-	}
-	p := d.lockPool(pool)
+	p := d.lockPool(api.PoolOf(proc.Worker()))
 	if p == nil {
 		return
 	}
@@ -151,19 +143,17 @@ func (d *Dispatcher) FinalUsage(ctx context.Context, worker string, incarnation 
 
 // endedUsage is the usage of an incarnation without an upstream.
 func (d *Dispatcher) endedUsage(worker string, incarnation int64) api.Usage {
-	pool, _, err := api.ParseWorkerName(worker)
-	if err != nil {
-		return api.Usage{}
-	}
-	p := d.knownPool(pool)
+	p := d.knownPool(api.PoolOf(worker))
 	if p == nil {
 		return api.Usage{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range p.ended {
-		if e.worker == worker && e.incarnation == incarnation {
-			return e.calls.usage()
+	if stats := p.stats.workers[worker]; stats != nil {
+		for _, e := range stats.ended {
+			if e.incarnation == incarnation {
+				return e.calls.usage()
+			}
 		}
 	}
 	return api.Usage{}

@@ -9,22 +9,22 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-func TestEndedUsageExpires(t *testing.T) {
+func TestTheUsageOfTheLastIncarnationsIsKept(t *testing.T) {
 	p := newPoolState(&Dispatcher{}, "p")
-	now := time.Now()
-	busy := func(incarnation int64) *upstream {
-		u := &upstream{pool: p, worker: "p/0", incarnation: incarnation}
+	d := &Dispatcher{pools: map[string]*poolState{"p": p}}
+	stats := p.workerStatsLocked("p/0", time.Now())
+	stats.rememberEnded(&upstream{incarnation: 1})
+	require.Empty(t, stats.ended, "an incarnation without calls is not kept")
+	for incarnation := range int64(endedKept + 2) {
+		u := &upstream{incarnation: incarnation}
 		u.calls.add(false, time.Second)
-		return u
+		stats.rememberEnded(u)
 	}
-	p.rememberUsageLocked(busy(1), now)
-	p.rememberUsageLocked(&upstream{pool: p, worker: "p/0", incarnation: 2}, now)
-	require.Len(t, p.ended, 1, "an incarnation without calls is not kept")
-	p.rememberUsageLocked(busy(3), now.Add(endedUsageExpiry-1))
-	require.Len(t, p.ended, 2)
-	p.rememberUsageLocked(busy(4), now.Add(endedUsageExpiry))
-	require.Len(t, p.ended, 2)
-	require.EqualValues(t, 3, p.ended[0].incarnation)
+	require.Len(t, stats.ended, endedKept)
+	require.Zero(t, d.endedUsage("p/0", 1))
+	require.EqualValues(t, 1, d.endedUsage("p/0", 2).Requests)
+	require.EqualValues(t, 1, d.endedUsage("p/0", endedKept+1).Requests)
+	require.Zero(t, d.endedUsage("p/1", 2))
 }
 
 // served returns an env whose process of p/0 has served one call, and a function that returns the upstream of a
