@@ -25,17 +25,17 @@ func (p *poolState) hasWorker(name string) bool {
 	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.is(gone) && (name == "" || u.worker == name) })
 }
 
-// roster is the roster of a pool that was read, and why the pool cannot be called on this host; nil if it can.
+// roster is the roster of a pool that was read.
 type roster struct {
 	at     time.Time
 	status api.PoolStatus
-	err    error
 }
 
-// availability is nil if a process of the worker, or of any worker for "", may start on this host soon.
+// availability is nil if a process of the worker, or of any worker for "", may start on this host soon. Else it says
+// why not and which gateways serve it.
 func (r *roster) availability(worker, hostID string) error {
 	if worker == "" {
-		return r.err
+		return poolAvailability(r.status, hostID)
 	}
 	return workerAvailability(r.status, worker, hostID)
 }
@@ -78,7 +78,7 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 	if !p.specKnown {
 		p.setSpecLocked(status.Spec)
 	}
-	p.roster = roster{time.Now(), status, availability(status, d.config.HostID)}
+	p.roster = roster{time.Now(), status}
 	return p, p.roster.availability(worker, d.config.HostID)
 }
 
@@ -92,8 +92,6 @@ func (d *Dispatcher) Locate(ctx context.Context, pool, worker string) error {
 	return err
 }
 
-// workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which
-// gateway serves the worker.
 func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	i := slices.IndexFunc(status.Workers,
 		func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
@@ -120,9 +118,7 @@ func workerAvailability(status api.PoolStatus, worker, hostID string) error {
 	}
 }
 
-// availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways
-// serve the pool.
-func availability(status api.PoolStatus, hostID string) error {
+func poolAvailability(status api.PoolStatus, hostID string) error {
 	var peers []api.Peer
 	serving := map[api.Peer]int{}
 	for _, w := range status.Workers {

@@ -26,7 +26,7 @@ func TestAvailabilityExpectsWorkersOnThisHost(t *testing.T) {
 		"one that leaves":               {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here", Removing: true}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := availability(api.PoolStatus{Pool: "p", Workers: c.workers}, "here")
+			err := poolAvailability(api.PoolStatus{Pool: "p", Workers: c.workers}, "here")
 			if c.available {
 				require.NoError(t, err)
 			} else {
@@ -40,7 +40,7 @@ func TestUnavailablePoolNamesOtherGateways(t *testing.T) {
 	at := func(host string, state lifecycle.State) api.RosterEntry {
 		return api.RosterEntry{State: state, Host: host, Endpoint: "http://" + host + ":7460"}
 	}
-	err := availability(api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
+	err := poolAvailability(api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
 		at("one", lifecycle.Ready), at("two", lifecycle.Busy), at("two", lifecycle.Ready), at("three", lifecycle.Draining),
 		{State: lifecycle.Starting, Host: "four"},
 		{State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Removing: true},
@@ -51,7 +51,7 @@ func TestUnavailablePoolNamesOtherGateways(t *testing.T) {
 	require.Equal(t, []api.Peer{{Host: "two", Endpoint: "http://two:7460"}, {Host: "one", Endpoint: "http://one:7460"},
 		{Host: "three", Endpoint: "http://three:7460"}}, other.Gateways)
 	require.ErrorContains(t, err, "one, two, three, four")
-	require.NotErrorAs(t, availability(api.PoolStatus{Pool: "p"}, "here"), &other)
+	require.NotErrorAs(t, poolAvailability(api.PoolStatus{Pool: "p"}, "here"), &other)
 }
 
 func TestWhereAWorkerCanBeCalled(t *testing.T) {

@@ -38,9 +38,3 @@ func TestReturningWorkerCatchesUpWithFewCalls(t *testing.T) {
 	require.EqualValues(t, 990, p.chosenLocked(&upstream{chosen: 990}))
 	require.EqualValues(t, 1000-maxCatchUp, p.chosenLocked(&upstream{chosen: 3}))
 }
-
-func TestNextIncarnationContinuesTheCount(t *testing.T) {
-	p := &poolState{chosen: 1000}
-	require.EqualValues(t, 990, p.chosenAfterLocked(&upstream{chosen: 990}))
-	require.EqualValues(t, 1000, p.chosenAfterLocked(nil), "a new worker has nothing to catch up with")
-}

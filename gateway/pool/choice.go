@@ -50,18 +50,9 @@ func prefersSession(session, best candidate, busy, all int) bool {
 }
 
 // chosenLocked is the number of calls that count as given to a worker. One that was out of service does not get all the
-// calls that it missed.
+// calls that it missed, and a new process none of those before it: where workers are replaced after some number of
+// requests, the new ones would starve the rest.
 func (p *poolState) chosenLocked(u *upstream) int64 { return max(u.chosen, p.chosen-maxCatchUp) }
-
-// chosenAfterLocked is the number with which a worker's next incarnation begins. If it began behind the others, it
-// would get all of their calls until it caught up, and where workers are replaced after some number of requests, the
-// replaced ones would starve the rest.
-func (p *poolState) chosenAfterLocked(previous *upstream) int64 {
-	if previous != nil {
-		return previous.chosen
-	}
-	return p.chosen
-}
 
 // countChoiceLocked counts a call for which the worker was chosen.
 func (p *poolState) countChoiceLocked(u *upstream) {

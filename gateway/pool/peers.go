@@ -95,7 +95,7 @@ func (d *Dispatcher) leaver(pool string, clients bool, use func(*poolState, *wai
 // workers have started on other hosts, unless those may be reached: the callers may reach the gateways that the error
 // names. It reports whether somebody still waits.
 func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
-	p, err := d.knownPool(roster.Pool), availability(roster, d.config.HostID)
+	p, err := d.knownPool(roster.Pool), poolAvailability(roster, d.config.HostID)
 	if p == nil {
 		return false
 	}

@@ -67,7 +67,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
-	u := newUpstream(p, proc, p.chosenAfterLocked(newest))
+	u := newUpstream(p, proc)
 	at, _ := p.placeLocked(u.worker, u.incarnation)
 	p.order = slices.Insert(p.order, at, u)
 	if newest != nil { // it stays until it is removed: its usage is still to be reported

@@ -34,15 +34,13 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 		return ctx, nil
 	}
 	parent := trace.SpanContextFromContext(ctx)
+	var root trace.Span
 	if !parent.IsValid() {
 		var unsampled trace.SpanContext
 		if ctx, unsampled = tracecontext.Sample(ctx, d.config.Tracer, parent); unsampled.IsValid() {
 			r.Trace = TraceOf(unsampled)
 			return ctx, nil
 		}
-	}
-	var root trace.Span
-	if !parent.IsValid() {
 		ctx, root = d.config.Tracer.Start(ctx, spanName(t.pool, *r, r.Unbuffered))
 		parent = root.SpanContext()
 	}
@@ -164,18 +162,17 @@ func (u *upstream) traceAttributes() []attribute.KeyValue {
 
 // rpcAttributes follow OpenTelemetry's conventions for RPC, and those for MCP where a worker may be an MCP server.
 func (u *upstream) rpcAttributes(r Request) []attribute.KeyValue {
-	name := tracecontext.Clip(u.pool.pool + "/" + r.Method)
-	switch {
-	case u.spec.Pool.Protocol == spec.ProtocolFrames:
-		return []attribute.KeyValue{attribute.String("rpc.system.name", "tempool"), attribute.String("rpc.method", name)}
-	case u.spec.Pool.Protocol != spec.ProtocolJSONRPC:
+	name := attribute.String("rpc.method", tracecontext.Clip(u.pool.pool+"/"+r.Method))
+	switch u.spec.Pool.Protocol {
+	case spec.ProtocolFrames:
+		return []attribute.KeyValue{attribute.String("rpc.system.name", "tempool"), name}
+	case spec.ProtocolNone:
 		return []attribute.KeyValue{attribute.String("rpc.system.name", "http"),
 			attribute.String("http.request.method", r.Verb)}
-	case u.spec.Pool.Framing == spec.FramingLine:
-		return []attribute.KeyValue{
-			attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name),
-			attribute.String("mcp.method.name", tracecontext.Clip(r.Method)),
-		}
 	}
-	return []attribute.KeyValue{attribute.String("rpc.system.name", "jsonrpc"), attribute.String("rpc.method", name)}
+	attributes := []attribute.KeyValue{attribute.String("rpc.system.name", "jsonrpc"), name}
+	if u.spec.Pool.Framing == spec.FramingLine {
+		attributes = append(attributes, attribute.String("mcp.method.name", tracecontext.Clip(r.Method)))
+	}
+	return attributes
 }

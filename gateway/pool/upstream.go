@@ -78,11 +78,11 @@ type activeLease struct {
 	requestID string // of the client's checkout, if it passed this gateway
 }
 
-func newUpstream(p *poolState, proc *process.Process, chosen int64) *upstream {
+func newUpstream(p *poolState, proc *process.Process) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
 		conn: proc.Conn(), verifying: make(chan struct{}, 1),
-		score: 100, chosen: chosen, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
+		score: 100, chosen: p.chosen, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
