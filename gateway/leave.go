@@ -1,11 +1,11 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -151,16 +151,8 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 	if err != nil {
 		panic(err) // p is a constant
 	}
-	answer := http.Response{
-		ProtoMajor: 1, ProtoMinor: 1, StatusCode: p.Status, Close: true, ContentLength: int64(len(body)),
-		Body:   io.NopCloser(bytes.NewReader(body)),
-		Header: http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
-	}
-	var text bytes.Buffer
-	if err := answer.Write(&text); err != nil {
-		panic(err) // a buffer accepts all
-	}
-	return text.Bytes()
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"+
+		"Cache-Control: no-store\r\nContent-Length: %d\r\n\r\n%s", p.Status, p.Title, len(body), body)
 })
 
 // closeListeners stops accepting connections. Over a Unix socket no new one can come once its file is gone; connections
