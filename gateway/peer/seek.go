@@ -40,7 +40,6 @@ type seeker struct {
 	wake  chan struct{} // of run
 
 	// Guarded by the lock of Peers.
-	last     time.Time // when one last began to wait
 	followed time.Time // the newest roster
 	lanes    map[api.Peer]*lane
 }
@@ -66,24 +65,22 @@ func (p *Peers) Waits(pool string) {
 		p.seekers[pool] = s
 		p.work.Go(s.run)
 	}
-	s.last = time.Now()
 	sleep.Wake(s.wake)
 	for _, l := range s.lanes {
 		sleep.Wake(l.wake)
 	}
 }
 
-// run keeps one lane to each host that has workers of the pool in service.
+// run keeps one lane to each host that has workers of the pool in service, until nobody waits any more.
 func (s *seeker) run() {
 	p := s.peers
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for waits := true; ; {
+	for waits := true; waits || s.awaitWaiting(); {
+		waits = true // unless the roster says otherwise: else the peers known before are as good as any
 		ctx, cancel := context.WithTimeout(p.life, statusTimeout)
 		status, err := p.config.Status(ctx, s.pool)
 		cancel()
 		switch {
-		case err == nil: // else the peers known before are as good as any
+		case err == nil:
 			s.follow(status)
 			waits = p.config.Queue.Refer(status)
 		case errors.Is(err, api.ErrPoolNotFound):
@@ -92,29 +89,30 @@ func (s *seeker) run() {
 		if !sleep.For(p.life.Done(), rosterFresh) {
 			break
 		}
-		if waits {
-			continue
-		}
-		timer.Reset(lingers)
-		select {
-		case <-s.wake:
-			continue
-		case <-timer.C:
-		case <-p.life.Done():
-		}
-		p.mu.Lock()
-		if time.Since(s.last) >= lingers || p.closed {
-			delete(p.seekers, s.pool)
-			p.mu.Unlock()
-			break
-		}
-		p.mu.Unlock()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range s.lanes {
 		l.stop()
 	}
+}
+
+// awaitWaiting waits until a call or a client begins to wait. It ends the search if none does for lingers.
+func (s *seeker) awaitWaiting() bool {
+	p := s.peers
+	select {
+	case <-s.wake:
+		return true
+	case <-time.After(lingers):
+	case <-p.life.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(s.wake) > 0 && !p.closed {
+		return true
+	}
+	delete(p.seekers, s.pool)
+	return false
 }
 
 // follow starts and stops lanes so that they are those of the roster.
