@@ -233,8 +233,6 @@ func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bo
 const (
 	defaultListLimit = 100
 	maxListLimit     = 1000
-	// listBatch bounds the whole sessions in memory for a list, which shows summaries only.
-	listBatch = 16
 )
 
 // listSessions is GET /v1/sessions. It does not extend the sessions' TTL.
@@ -251,31 +249,25 @@ func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempo
 	return summaries(ctx, calls.Store, query.Get("after"), limit)
 }
 
-// summaries reads up to limit sessions after an id, a batch at a time.
+// summaries reads up to limit sessions after an id.
 func summaries(ctx context.Context, store sessions.Store, after string, limit int) (tempool.SessionList, error) {
 	page := tempool.SessionList{Sessions: []tempool.SessionSummary{}}
-	for {
-		wanted := min(listBatch, limit+1-len(page.Sessions)) // one more shows whether there is a next page
-		batch, err := store.List(ctx, after, wanted)
+	for s, err := range sessions.List(ctx, store, after) {
 		if err != nil {
 			return page, err
 		}
-		for _, s := range batch {
-			if len(page.Sessions) == limit {
-				page.Next = after
-				return page, nil
-			}
-			body, err := s.Body()
-			if err != nil {
-				return page, err
-			}
-			page.Sessions = append(page.Sessions, tempool.SessionSummary{
-				ID: s.ID, Version: s.Version, CreatedAt: s.CreatedAt, LastAccessed: s.LastAccessed, TTL: s.TTL, Bytes: len(body),
-			})
-			after = s.ID
-		}
-		if len(batch) < wanted {
+		if len(page.Sessions) == limit {
+			page.Next = after
 			return page, nil
 		}
+		body, err := s.Body()
+		if err != nil {
+			return page, err
+		}
+		page.Sessions = append(page.Sessions, tempool.SessionSummary{
+			ID: s.ID, Version: s.Version, CreatedAt: s.CreatedAt, LastAccessed: s.LastAccessed, TTL: s.TTL, Bytes: len(body),
+		})
+		after = s.ID
 	}
+	return page, nil
 }

@@ -9,17 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
-)
-
-const (
-	// backupPage is how many sessions a backup reads or restores at a time, and backupTimeout how long that may take.
-	backupPage    = 16
-	backupTimeout = 30 * time.Second
 )
 
 // WriteBackup writes a backup of the sessions with these ids, which Store.IDs has listed, and returns how many it has:
@@ -27,33 +20,20 @@ const (
 // operation. pool names the store.
 func WriteBackup(ctx context.Context, store Store, ids []string, pool string, now time.Time,
 	out io.Writer) (written int, err error) {
-	err = writeLine(out, api.SessionBackup{Format: api.SessionBackupFormat, FormatVersion: api.SessionBackupVersion,
-		Pool: pool, ExportedAt: toMillisecond(now)})
-	for page := range slices.Chunk(ids, backupPage) {
+	if err := writeLine(out, api.SessionBackup{Format: api.SessionBackupFormat, FormatVersion: api.SessionBackupVersion,
+		Pool: pool, ExportedAt: toMillisecond(now)}); err != nil {
+		return 0, err
+	}
+	for s, err := range peekAll(ctx, store, ids) {
+		if err == nil {
+			err = writeLine(out, s)
+		}
 		if err != nil {
 			return written, err
 		}
-		var found []*Session
-		if found, err = peekPage(ctx, store, page); err != nil {
-			return written, err
-		}
-		for _, s := range found {
-			if s != nil && err == nil {
-				err = writeLine(out, s)
-				written++
-			}
-		}
+		written++
 	}
-	if err == nil {
-		err = writeLine(out, api.SessionBackupEnd{Sessions: written})
-	}
-	return written, err
-}
-
-func peekPage(ctx context.Context, store Store, ids []string) ([]*Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
-	defer cancel()
-	return store.Peek(ctx, ids)
+	return written, writeLine(out, api.SessionBackupEnd{Sessions: written})
 }
 
 func writeLine(out io.Writer, value any) error {
@@ -109,7 +89,7 @@ type backedUp struct {
 // restoreBatch restores sessions concurrently, so that they share a wait for the disk, and counts them. It returns the
 // line of the first one that failed.
 func restoreBatch(ctx context.Context, store Store, batch []backedUp, done *api.SessionImport) (failed int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	results, failures := make([]Restored, len(batch)), make([]error, len(batch))
 	var group sync.WaitGroup
@@ -192,7 +172,7 @@ func (r *backupReader) header(pool string, anyPool bool) error {
 // batch returns the next sessions, and whether the backup ends after them. With an error it returns the sessions before
 // it, too.
 func (r *backupReader) batch() (batch []backedUp, last bool, err error) {
-	for bytes := 0; len(batch) < backupPage && bytes < maxBackupBatch; {
+	for bytes := 0; len(batch) < pageSize && bytes < maxBackupBatch; {
 		line, err := r.next()
 		if errors.Is(err, io.EOF) {
 			return batch, false, api.Errorf(api.CodeInvalid,

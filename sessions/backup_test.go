@@ -53,10 +53,7 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 	done, err := sessions.Import(t.Context(), to, "p", false, strings.NewReader(text))
 	require.NoError(t, err)
 	require.Equal(t, api.SessionImport{Created: n}, done)
-	want, err := from.List(t.Context(), "", n)
-	require.NoError(t, err)
-	got, err := to.List(t.Context(), "", n)
-	require.NoError(t, err)
+	want, got := list(t, from, ""), list(t, to, "")
 	require.Equal(t, len(want), len(got))
 	for i := range want {
 		require.True(t, sessions.Equal(want[i], got[i]), "%+v %+v", want[i], got[i])

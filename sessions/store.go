@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -29,11 +30,9 @@ type Store interface {
 	Update(ctx context.Context, id string, change func(*Session) error) (*Session, error)
 	// Delete fails with CodeSessionNotFound.
 	Delete(ctx context.Context, id string) error
-	// List returns up to limit sessions with ids greater than after, ordered by id. It extends no TTL.
-	List(ctx context.Context, after string, limit int) ([]*Session, error)
 	// IDs lists the live sessions, least recently used first as far as the store knows. It extends no TTL.
 	IDs(ctx context.Context) ([]string, error)
-	// Peek returns the sessions with these ids, in that order, and nil for each that does not exist. It extends no TTL.
+	// Peek reads the sessions with these few ids, in that order: nil for each that does not exist. It extends no TTL.
 	Peek(ctx context.Context, ids []string) ([]*Session, error)
 	// Restore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one of
 	// that id whose version is not lower or which was created later. A session that it replaces keeps its last use if that
@@ -149,25 +148,45 @@ func (c Config) finalize(s *Session) (*Session, []byte, error) {
 	return s, encoded, nil
 }
 
-// listChunk is how many sessions ListPage reads at a time.
-const listChunk = 20
+// pageSize is how many whole sessions a list or a backup reads or restores at a time, and pageTimeout how long that may
+// take.
+const (
+	pageSize    = 16
+	pageTimeout = 30 * time.Second
+)
 
-// ListPage returns what List of a store does: ids are those of all its sessions, in any order, and peek is its Peek.
-func ListPage(ids []string, after string, limit int, peek func(ids []string) ([]*Session, error)) ([]*Session, error) {
-	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after })
-	slices.Sort(ids)
-	page := []*Session{}
-	for chunk := range slices.Chunk(ids, listChunk) {
-		if len(page) >= limit {
-			break
-		}
-		found, err := peek(chunk)
+// List yields the sessions with ids greater than after, ordered by id, until the first error. It extends no TTL.
+func List(ctx context.Context, store Store, after string) iter.Seq2[*Session, error] {
+	return func(yield func(*Session, error) bool) {
+		ids, err := store.IDs(ctx)
 		if err != nil {
-			return nil, err
+			yield(nil, err)
+			return
 		}
-		page = append(page, slices.DeleteFunc(found, func(s *Session) bool { return s == nil })...)
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after })
+		slices.Sort(ids)
+		peekAll(ctx, store, ids)(yield)
 	}
-	return page[:min(len(page), limit)], nil
+}
+
+// peekAll yields those of the sessions with these ids that exist, and ends with the first error.
+func peekAll(ctx context.Context, store Store, ids []string) iter.Seq2[*Session, error] {
+	return func(yield func(*Session, error) bool) {
+		for page := range slices.Chunk(ids, pageSize) {
+			limited, cancel := context.WithTimeout(ctx, pageTimeout)
+			found, err := store.Peek(limited, page)
+			cancel()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, s := range found {
+				if s != nil && !yield(s, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // toMillisecond is t in the precision and zone of sessions.

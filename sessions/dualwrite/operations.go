@@ -67,12 +67,6 @@ func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	return found, err
 }
 
-func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.primary.List(ctx, after, limit)
-}
-
 func (s *Store) IDs(ctx context.Context) ([]string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

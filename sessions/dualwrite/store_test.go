@@ -66,10 +66,9 @@ func openStores(t *testing.T) realStores {
 func requireEqual(t *testing.T, a, b sessions.Replica) (count int) {
 	t.Helper()
 	all := func(store sessions.Replica) map[string]string {
-		listed, err := store.List(t.Context(), "", 100_000)
-		require.NoError(t, err)
-		found := make(map[string]string, len(listed))
-		for _, s := range listed {
+		found := map[string]string{}
+		for s, err := range sessions.List(t.Context(), store, "") {
+			require.NoError(t, err)
 			text, err := json.Marshal(s)
 			require.NoError(t, err)
 			found[s.ID] = string(text)

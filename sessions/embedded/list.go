@@ -8,17 +8,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// List returns sessions ordered by id.
-func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
-	ids, err := s.IDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return sessions.ListPage(ids, after, limit, func(ids []string) ([]*sessions.Session, error) {
-		return s.Peek(ctx, ids)
-	})
-}
-
 // peek reads a session without extending its TTL. It returns nil if the session does not exist.
 func (s *Store) peek(ctx context.Context, operation, id string) (*sessions.Session, error) {
 	now, err := s.lock(ctx, operation, id)

@@ -59,14 +59,11 @@ func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 		now = now.Add(time.Second)
 		require.NoError(t, errorOf(store.Get(t.Context(), "a")))
 		require.NoError(t, store.Delete(t.Context(), "c"))
-		want, err := store.List(t.Context(), "", 10)
-		require.NoError(t, err)
+		want := list(t, store)
 		require.NoError(t, store.Close())
 
 		store = openStore(t, options)
-		got, err := store.List(t.Context(), "", 10)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		require.Equal(t, want, list(t, store))
 		for _, id := range []string{"d", "e"} { // e does not fit, and b is the least recently used one
 			require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id})))
 		}
@@ -214,11 +211,20 @@ func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
 		if err != nil {
 			return false // copied in the middle of a commit
 		}
-		all, err := left.List(t.Context(), "", 1)
-		require.NoError(t, err)
+		all := list(t, left)
 		require.NoError(t, left.Close())
 		return len(all) == 1 && all[0].LastAccessed.Equal(used.UTC().Truncate(time.Millisecond))
 	}, waitTimeout, 10*time.Millisecond)
+}
+
+// list collects what List yields.
+func list(t *testing.T, store *Store) (all []*sessions.Session) {
+	t.Helper()
+	for session, err := range sessions.List(t.Context(), store, "") {
+		require.NoError(t, err)
+		all = append(all, session)
+	}
+	return all
 }
 
 // A file size limit stands in for a full disk.

@@ -92,9 +92,9 @@ func (s observedStore) Delete(ctx context.Context, id string) (err error) {
 	return s.Store.Delete(ctx, id)
 }
 
-func (s observedStore) List(ctx context.Context, after string, limit int) (_ []*sessions.Session, err error) {
+func (s observedStore) IDs(ctx context.Context) (_ []string, err error) {
 	defer s.used("list", time.Now(), &err)
-	return s.Store.List(ctx, after, limit)
+	return s.Store.IDs(ctx)
 }
 
 // Bindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and

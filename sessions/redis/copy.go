@@ -11,20 +11,11 @@ var _ sessions.Replica = (*Store)(nil)
 
 // IDs lists the live sessions, ordered by the last use that the index has.
 func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
-	err = s.exchange(ctx, "list sessions", func(ctx context.Context) error {
+	err = s.exchange(ctx, "list sessions", func(ctx context.Context) (err error) {
 		if _, err := s.sweep(ctx); err != nil {
 			return err
 		}
-		indexed, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		found, err := s.readPages(ctx, peekScript, indexed, indexPage)
-		for _, session := range found {
-			if session != nil {
-				ids = append(ids, session.ID)
-			}
-		}
+		ids, err = s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
 		return err
 	})
 	return ids, err
@@ -38,7 +29,7 @@ func (s *Store) Peek(ctx context.Context, ids []string) (found []*sessions.Sessi
 		}
 	}
 	err = s.exchange(ctx, "read sessions", func(ctx context.Context) (err error) {
-		found, err = s.readPages(ctx, readScript, ids, bodyPage)
+		found, err = s.readMany(ctx, readScript, ids)
 		return err
 	})
 	return found, err

@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// indexPage is how many sessions one exchange reads without their bodies, and bodyPage how many with them.
-	indexPage = 500
-	bodyPage  = 20
+	// reviewPage is how many sessions one exchange reviews.
+	reviewPage = 500
 	// reviewAfter limits how long the index lists a session that a crash or another host's clock left behind.
 	reviewAfter = 10 * time.Minute
 )
@@ -111,7 +110,7 @@ func (s *Store) sweep(ctx context.Context) (removed int, err error) {
 	for {
 		now := s.config.Now()
 		due, err := s.client.ZRangeByScore(ctx, s.byReview(), &redis.ZRangeBy{
-			Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: indexPage,
+			Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: reviewPage,
 		}).Result()
 		if err != nil || len(due) == 0 {
 			return removed, err

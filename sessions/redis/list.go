@@ -2,27 +2,11 @@ package redis
 
 import (
 	"context"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tempool/tempool/sessions"
 )
-
-// List returns sessions ordered by id.
-func (s *Store) List(ctx context.Context, after string, limit int) (page []*sessions.Session, err error) {
-	err = s.exchange(ctx, "list sessions", func(ctx context.Context) error {
-		ids, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		page, err = sessions.ListPage(ids, after, limit, func(ids []string) ([]*sessions.Session, error) {
-			return s.readMany(ctx, readScript, ids)
-		})
-		return err
-	})
-	return page, err
-}
 
 // Count returns the number of live sessions.
 func (s *Store) Count(ctx context.Context) (count int, err error) {
@@ -70,19 +54,6 @@ func (s *Store) readMany(ctx context.Context, script *redis.Script, ids []string
 			return nil, err
 		}
 		found[i] = r.Session
-	}
-	return found, nil
-}
-
-// readPages is readMany for any number of ids, page by page.
-func (s *Store) readPages(ctx context.Context, script *redis.Script, ids []string,
-	page int) (found []*sessions.Session, err error) {
-	for some := range slices.Chunk(ids, page) {
-		read, err := s.readMany(ctx, script, some)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, read...)
 	}
 	return found, nil
 }
