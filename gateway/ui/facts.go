@@ -25,12 +25,10 @@ const (
 
 // facts are what the control plane knows of the fleet, as far as a visitor may see it.
 type facts struct {
-	hosts     []host
-	pools     []poolFacts
-	reported  map[string]api.HostHeartbeat // by host
-	processes map[string]api.ProcessReport // by worker
-	all       bool                         // the visitor may use every pool
-	trouble   []string                     // what could not be found out
+	hosts   []host
+	pools   []poolFacts
+	all     bool     // the visitor may use every pool
+	trouble []string // what could not be found out
 }
 
 type poolFacts struct {
@@ -75,8 +73,7 @@ func (v *visit) fleetFacts() facts {
 	both.Go(func() { hosts = v.hosts(ctx) })
 	names, trouble := v.poolNames(ctx)
 	both.Wait()
-	f := facts{hosts: hosts.value, reported: heartbeatsOf(hosts.value), all: v.principal.EveryPool()}
-	f.processes = tempool.ProcessesOf(f.reported)
+	f := facts{hosts: hosts.value, all: v.principal.EveryPool()}
 	if hosts.err != nil {
 		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
 	}
@@ -95,9 +92,11 @@ func (v *visit) fleetFacts() facts {
 	})
 	f.pools = slices.DeleteFunc(f.pools,
 		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
+	reported := heartbeatsOf(hosts.value)
+	processes := tempool.ProcessesOf(reported)
 	var asked []api.PoolWorkers // shares the workers of f
 	for i, p := range f.pools {
-		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, f.processes, tempool.LastMinuteOf(p.PoolStatus, f.reported))
+		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
 		if p.err == nil {
 			asked = append(asked, f.pools[i].workers)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -48,30 +47,19 @@ type rolloutView struct {
 	Total, Percent int
 }
 
+// workerRow is a worker as a roster and its page show it.
 type workerRow struct {
-	Slot     int
-	Name     string
-	State    lifecycle.State
-	Grade    string
-	Score    string
-	InFlight int
-	Requests int64
-	Failed   int64
-	Memory   int64
-	MaxPct   int // memory, in percent of where the worker is rotated; 0 is not known
-	CPU      float64
-	Uptime   time.Duration
-	Host     string
-	Holder   string
-	Process  int64       // its number within the incarnation
-	Key      *api.KeyUse // that its process serves; nil for none
-	Client   *api.MCPClient
-	Reason   string
-	Watch    string        // why to watch it closely
-	FailsIn  time.Duration // to a limit; 0 if no failure is in sight
-	Since    time.Time
-	For      time.Duration
-	OldSpec  bool // it runs an older spec than the pool has
+	api.Worker
+	Slot    int
+	Name    string
+	Score   string
+	MaxPct  int // memory, in percent of where the worker is rotated; 0 is not known
+	Uptime  time.Duration
+	Holder  string
+	Reason  string
+	FailsIn time.Duration // to a limit; 0 if no failure is in sight
+	For     time.Duration // in its state
+	OldSpec bool          // it runs an older spec than the pool has
 	// Sparks are the memory and the calls a minute of its last minutes.
 	Sparks [2]template.HTML
 }
@@ -178,8 +166,8 @@ func (p *poolView) shows(w workerRow) bool {
 	if w.Key != nil {
 		text += " " + w.Key.Key
 	}
-	if w.Client != nil {
-		text += " " + w.Client.Principal
+	if w.MCPClient != nil {
+		text += " " + w.MCPClient.Principal
 	}
 	text = strings.ToLower(text)
 	return strings.Contains(text, strings.ToLower(p.Search))
@@ -187,11 +175,9 @@ func (p *poolView) shows(w workerRow) bool {
 
 func newWorkerRow(w api.Worker, entry api.RosterEntry, status api.PoolStatus, now time.Time) workerRow {
 	row := workerRow{
-		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, InFlight: w.InFlight, Requests: w.RequestsServed,
-		Failed: w.RequestsFailed, Host: w.Host, Process: w.Process, Key: w.Key, Client: w.MCPClient,
-		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
-		Since: w.Since, Reason: cmp.Or(w.ReasonOutOfService(), strings.Join(w.Warnings, " ")),
-		Watch: w.Watch, FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
+		Worker: w, Slot: entry.Slot, Name: w.Worker, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
+		Reason:  cmp.Or(w.ReasonOutOfService(), strings.Join(w.Warnings, " ")),
+		FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
 		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
 	}
 	if w.Score != nil {

@@ -31,7 +31,6 @@ type workerView struct {
 	Row     workerRow
 	State   api.WorkerState // the zero value if the worker did not answer
 	Process *api.ProcessReport
-	Lease   *api.Lease
 	Resting bool
 	Limits  []string
 	Charts  []plot // of its samples
@@ -73,7 +72,7 @@ func (v *visit) workerPage() error {
 	view, p := v.workerFacts(status, pool, slot)
 	view.Temporal = v.d.workflowURL(api.WorkerWorkflowID(pool, slot))
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		view.Actions = workerActions(pool, slot, view.Row.State, view.Resting, view.Lease)
+		view.Actions = workerActions(pool, slot, view.Row.State, view.Resting, view.Row.Lease)
 	}
 	p.Title, p.Nav, p.Data = view.Row.Name, "fleet", view
 	p.Live = "pool=" + pool + "&worker=" + strconv.Itoa(slot)
@@ -115,7 +114,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	}
 	view.Row = newWorkerRow(w, entry, status.value, time.Now())
 	view.Row.Reason = w.Reason
-	view.Lease, view.Resting = w.Lease, entry.Resting
+	view.Resting = entry.Resting
 	if reported && process.Incarnation == w.Incarnation {
 		view.Process = &process
 	}
