@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"math"
 	"strconv"
 	"time"
 
@@ -23,48 +22,20 @@ const (
 	sizingWindow = 30 * time.Second
 	// sizingSettle is the time after an action in which the server finishes what it caused.
 	sizingSettle = 2 * time.Second
-	// hostWorkers and poolWorkers are the numbers of workers of each host and pool in the projection.
-	hostWorkers = 100
-	poolWorkers = 1_000
 
 	day = 24 * time.Hour
 )
 
-// Temporal Cloud's list prices of 2026-11-22 (docs.temporal.io/cloud/pricing, pay as you go, Business plan), in US
-// dollars.
-var priceTiers = []struct{ actions, price float64 }{ // up to so many actions in a month, each
-	{5e6, 50e-6}, {10e6, 45e-6}, {20e6, 40e-6}, {50e6, 35e-6}, {100e6, 30e-6}, {math.Inf(1), 25e-6},
-}
-
-const (
-	activePrice = 0.042 // per GB and hour of open histories
-	monthDays   = 30.0
-	monthHours  = monthDays * 24
-)
-
-// actionPrice returns the price of a month's actions. The list ends at 200 million; beyond that, it applies the last
-// price.
-func actionPrice(actions float64) (price float64) {
-	below := 0.0
-	for _, tier := range priceTiers {
-		price += max(0, min(actions, tier.actions)-below) * tier.price
-		below = tier.actions
-	}
-	return price
-}
-
 // sizing is one run of the benchmark.
 type sizing struct {
 	*bench
-	idle         cost // per second: of the server alone, and then of the host and the namespace, too
-	coefficients map[string]cost
+	idle cost // per second: of the server alone, and then of the host and the namespace, too
 }
 
-// measureSizing measures what the control plane pays for each thing that happens, and projects it to large fleets.
-// docs/sizing.md explains the model.
+// measureSizing measures what the control plane pays for each thing that happens: the coefficients of docs/sizing.md.
 func measureSizing(ctx context.Context, b *bench) {
 	b.temporal(ctx)
-	m := &sizing{bench: b, coefficients: map[string]cost{}}
+	m := &sizing{bench: b}
 	wait(ctx, sizingWindow) // a new server prepares itself
 	m.idle = m.rate(ctx, cost{})
 	m.join(ctx, "sizing")
@@ -79,17 +50,12 @@ func measureSizing(ctx context.Context, b *bench) {
 	m.note("a namespace in a day", alone.minus(host).times(day.Seconds()))
 	m.starts(ctx)
 	m.life(ctx)
-	m.project()
-	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d "+
-		"workers and pools %d in the projection", hostWorkers, poolWorkers)
-	b.result.note("prices are Temporal Cloud's list of 2026-11-22 (docs.temporal.io/cloud/pricing), Business plan, " +
-		"without the plan's fee and allowance")
+	b.result.note("each value is beyond what the idle server and the idle host need in the same time")
 }
 
 // note adds the rows of a cost. A value below zero is noise.
 func (m *sizing) note(what string, c cost) {
 	c = cost{max(0, c.actions), max(0, c.persistence), max(0, c.events), max(0, c.bytes)}
-	m.coefficients[what] = c
 	m.result.row(what+": actions", "actions").add(c.actions)
 	m.result.row(what+": persistence", "operations").add(c.persistence)
 	if c.bytes > 0 {
@@ -214,22 +180,4 @@ func (m *sizing) sample(ctx context.Context) cost {
 		check(errors.New("no worker was sampled"))
 	}
 	return spent.times(1 / float64(n))
-}
-
-// project computes what idle fleets cost in a month, and a million leases.
-func (m *sizing) project() {
-	of := func(what string, n float64) cost { return m.coefficients[what].times(n) }
-	for _, workers := range []float64{1_000, 10_000, 100_000} {
-		fleet := of("an idle worker in a day", workers).plus(of("a host in a day", workers/hostWorkers)).plus(
-			of("a pool in a day", workers/poolWorkers)).plus(of("a namespace in a day", 1))
-		name := strconv.Itoa(int(workers)) + " idle workers"
-		m.result.row(name+": actions in a month", "million").add(fleet.actions * monthDays / 1e6)
-		m.result.row(name+": actions", "1/s").add(fleet.actions / day.Seconds())
-		m.result.row(name+": persistence", "operations/s").add(fleet.persistence / day.Seconds())
-		m.result.row(name+": open histories, on average", "MB").add(fleet.bytes / 2 / 1e6)
-		m.result.row(name+": Temporal Cloud in a month",
-			"USD").add(actionPrice(fleet.actions*monthDays) + fleet.bytes/2/1e9*monthHours*activePrice)
-	}
-	m.result.row("a million leases, first tier of Temporal Cloud",
-		"USD").add(of("a lease", 1e6).actions * priceTiers[0].price)
 }
