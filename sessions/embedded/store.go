@@ -196,6 +196,29 @@ func (s *Store) sweepLocked(now int64) int {
 	return len(expired)
 }
 
+// Count returns the number of live sessions.
+func (s *Store) Count(ctx context.Context) (n int, err error) {
+	_, err = s.swept(ctx, "count sessions", func() { n = s.sessions.Len() })
+	return n, err
+}
+
+// DeleteExpired removes expired sessions from memory at once and from the file with the next batch.
+func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
+	return s.swept(ctx, "sweep sessions", func() {})
+}
+
+// swept looks at the sessions after a sweep, and returns how many that removed.
+func (s *Store) swept(ctx context.Context, operation string, look func()) (removed int, err error) {
+	now, err := s.lock(ctx, operation, anySession)
+	if err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	removed = s.sweepLocked(now)
+	look()
+	return removed, nil
+}
+
 // Get returns a session and extends its TTL.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	_, found, err := s.get(ctx, "get session "+id, id)

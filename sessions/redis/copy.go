@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -33,6 +35,34 @@ func (s *Store) Peek(ctx context.Context, ids []string) (found []*sessions.Sessi
 		return err
 	})
 	return found, err
+}
+
+// readMany runs readScript or peekScript for each id in one exchange. It returns nil for sessions that do not exist.
+func (s *Store) readMany(ctx context.Context, script *redis.Script, ids []string) ([]*sessions.Session, error) {
+	now := s.config.Now().UnixMilli()
+	replies := make([]*redis.Cmd, len(ids))
+	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			replies[i] = script.Eval(ctx, p, s.key(id), now) // the whole text: a pipeline cannot fall back from EVALSHA
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*sessions.Session, len(ids))
+	for i, reply := range replies {
+		fields, err := reply.StringSlice()
+		if err != nil {
+			return nil, err
+		}
+		r, err := parse(ids[i], fields)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = r.Session
+	}
+	return found, nil
 }
 
 // Put stores an exact copy of a session.

@@ -104,6 +104,28 @@ func (s *Store) removeFromIndex(ctx context.Context, now time.Time, ids ...strin
 	return removeScript.Run(ctx, s.client, s.index(), arguments...).Int()
 }
 
+// Count returns the number of live sessions.
+func (s *Store) Count(ctx context.Context) (count int, err error) {
+	err = s.exchange(ctx, "count sessions", func(ctx context.Context) error {
+		if _, err := s.sweep(ctx); err != nil {
+			return err
+		}
+		n, err := s.client.ZCard(ctx, s.byUse()).Result()
+		count = int(n)
+		return err
+	})
+	return count, err
+}
+
+// DeleteExpired removes expired sessions from the index; the server itself expires their keys.
+func (s *Store) DeleteExpired(ctx context.Context) (removed int, err error) {
+	err = s.exchange(ctx, "sweep sessions", func(ctx context.Context) (err error) {
+		removed, err = s.sweep(ctx)
+		return err
+	})
+	return removed, err
+}
+
 // sweep reviews the sessions whose review is due: it removes those that no longer exist from the index, updates the
 // others, and returns the number removed.
 func (s *Store) sweep(ctx context.Context) (removed int, err error) {
