@@ -10,7 +10,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// mergeWithin is the time in which equal announcements of a pool's processes are one.
+// mergeWithin is the time in which equal announcements of a pool's processes are one. The client gets it at the end.
 const mergeWithin = 250 * time.Millisecond
 
 // change is an announcement to all clients of a pool; that of a resource, which has params, to those that have
@@ -100,17 +100,7 @@ func (s *session) cancelled(m wire.Incoming) {
 
 // announce sends a notification to the streams of clients of shared processes, a moment later.
 func (e *Endpoint) announce(c change) {
-	e.mu.Lock()
-	_, waits := e.changed[c]
-	e.changed[c] = struct{}{}
-	e.mu.Unlock()
-	if waits {
-		return
-	}
-	time.AfterFunc(mergeWithin, func() {
-		e.mu.Lock()
-		delete(e.changed, c)
-		e.mu.Unlock()
+	e.soon(c, func() {
 		params := json.RawMessage(c.params)
 		uri := uriOf(params)
 		for _, s := range e.all() {
@@ -121,6 +111,22 @@ func (e *Endpoint) announce(c change) {
 			}
 			s.mu.Unlock()
 		}
+	})
+}
+
+// soon does something in mergeWithin, once for all that have the same key until then.
+func (e *Endpoint) soon(key any, do func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, waits := e.pending[key]; waits {
+		return
+	}
+	e.pending[key] = struct{}{}
+	time.AfterFunc(mergeWithin, func() {
+		e.mu.Lock()
+		delete(e.pending, key)
+		e.mu.Unlock()
+		do()
 	})
 }
 

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -21,9 +19,12 @@ type listener struct {
 	params json.RawMessage
 	out    *stream
 	stops  map[*wire.Conn]func() // guarded by the Endpoint's lock
+}
 
-	mu      sync.Mutex
-	pending map[string]struct{} // notifications that are about to be sent
+// heard is a notification to a listener.
+type heard struct {
+	by   *listener
+	text string
 }
 
 // listen answers subscriptions/listen, until the client leaves or the gateway does. greeting is what the server offers.
@@ -33,7 +34,7 @@ func (e *Endpoint) listen(w http.ResponseWriter, r *http.Request, q Request, m m
 		return &failure{http.StatusNotAcceptable, codeRequest, "Accept must have " + typeSSE, nil}
 	}
 	l := &listener{number: e.ids.Add(1), id: m.ID, pool: q.Pool, client: q.Principal, params: m.Params, out: newStream(),
-		stops: map[*wire.Conn]func(){}, pending: map[string]struct{}{}}
+		stops: map[*wire.Conn]func(){}}
 	taken := json.RawMessage("{}") // what is one client's, or one request's, tells others nothing
 	if q.Spec.IsolatedBy() == spec.IsolateNone {
 		taken = offered(member(m.Params, "notifications"), member(greeting, "capabilities"))
@@ -126,7 +127,7 @@ func (e *Endpoint) Connect(pool string, conn *wire.Conn, era string) {
 	})
 }
 
-// passHeard passes a notification on to the listener that it names, and reports whether it names one.
+// passHeard passes a notification on to the listener that it names, a moment later, and reports whether it names one.
 func (e *Endpoint) passHeard(pool string, m wire.Incoming) bool {
 	if !bytes.Contains(m.Params, []byte(`"`+metaSubscription+`"`)) {
 		return false
@@ -138,28 +139,14 @@ func (e *Endpoint) passHeard(pool string, m wire.Incoming) bool {
 		e.forgetTools(pool)
 	}
 	if l != nil && l.pool == pool && m.Method != "notifications/subscriptions/acknowledged" {
-		l.hear(l.tagged(m.Method, m.Params))
+		notification := l.tagged(m.Method, m.Params)
+		e.soon(heard{l, string(notification)}, func() {
+			if !l.out.push(notification) {
+				l.out.finish(nil) // the client, which reads too slowly, must listen again
+			}
+		})
 	}
 	return true
-}
-
-// hear sends a notification a moment later. Equal ones of several processes are one meanwhile.
-func (l *listener) hear(notification []byte) {
-	text := string(notification)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, pending := l.pending[text]; pending {
-		return
-	}
-	l.pending[text] = struct{}{}
-	time.AfterFunc(mergeWithin, func() {
-		l.mu.Lock()
-		delete(l.pending, text)
-		l.mu.Unlock()
-		if !l.out.push(notification) {
-			l.out.finish(nil) // the client, which reads too slowly, must listen again
-		}
-	})
 }
 
 // tagged encodes a notification with the client's id of the subscription.

@@ -71,7 +71,7 @@ type Endpoint struct {
 	parked    map[string][]parked              // idle sessions that have a record, by pool
 	processes map[process]*session             // mode session
 	progress  map[int64]*flight                // by progress token
-	changed   map[change]struct{}              // about to be told to the clients of a pool
+	pending   map[any]struct{}                 // a change or heard, which clients are about to be told
 	tools     map[toolsOf]tools                // of modern processes
 	logged    map[process][]*flight            // those of modern clients that have asked for the process's log
 	listeners map[string]*listener             // by the id of their subscriptions on the pipes
@@ -88,7 +88,7 @@ type process struct {
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
 		counts: map[string]*Counts{}, parked: map[string][]parked{},
-		processes: map[process]*session{}, progress: map[int64]*flight{}, changed: map[change]struct{}{},
+		processes: map[process]*session{}, progress: map[int64]*flight{}, pending: map[any]struct{}{},
 		tools: map[toolsOf]tools{}, logged: map[process][]*flight{},
 		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]string{},
 		subscribers: map[subscription]int{}}
