@@ -2,7 +2,6 @@ package tree
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -117,17 +116,20 @@ func OwnTrees(belongs func(*Entry) bool) (release func()) {
 	return func() { owners.Delete(&belongs) }
 }
 
+// escapedAge is how old the process table behind a KillEscaped may be: the end of a tree has just read it.
+const escapedAge = 500 * time.Millisecond
+
 // KillEscaped kills the living processes that this program has adopted, that descend from a worker, and that belong to
 // no tree which is to live, with all their descendants. It returns how many it killed. Children of other code in this
 // program have no mark and are left alone.
 func KillEscaped() (killed int, err error) {
-	children, err := otherChildren()
+	t, err := RecentTable(escapedAge)
 	if err != nil {
 		return 0, err
 	}
 	escaped := &MemberSet{ids: make(map[Identity]time.Time)}
-	for _, child := range children {
-		if mark, err := readMark(child.PID); err == nil && mark != 0 && !isOwned(child, mark) {
+	for _, child := range t.children[os.Getpid()] {
+		if _, started := startedChildren.pids.Load(child.PID); !started && child.mark != 0 && !isOwned(child) {
 			escaped.ids[child.Identity] = time.Time{} // which any table may correct
 		}
 	}
@@ -142,34 +144,8 @@ func KillEscaped() (killed int, err error) {
 	return report.Killed, report.Err
 }
 
-// otherChildren are the living children of this program that StartChild has not started. Where the kernel lists
-// children, they are found without reading those that it has started, and the next call finds one that this call misses
-// because another ended meanwhile.
-func otherChildren() (others []*Entry, err error) {
-	pids, err := readChildren(os.Getpid())
-	if errors.Is(err, errNoFamilies) {
-		pids, err = listPIDs()
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, pid := range pids {
-		if _, started := startedChildren.pids.Load(pid); started {
-			continue
-		}
-		e, err := ReadEntry(pid)
-		if err != nil {
-			return nil, err
-		}
-		if e != nil && e.Parent == os.Getpid() && !e.Zombie {
-			others = append(others, e)
-		}
-	}
-	return others, nil
-}
-
-func isOwned(e *Entry, mark Mark) bool {
-	if _, owned := living.Load(mark); owned {
+func isOwned(e *Entry) bool {
+	if _, owned := living.Load(e.mark); owned {
 		return true
 	}
 	owned := false
