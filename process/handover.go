@@ -326,7 +326,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	p.logs.Resume(r.Logs)
 	p.meter.Start(p.startedAt, 0)
 	p.child = tree.Reclaim(p.root)
-	p.awaitExit = tree.WatchIdentity(p.root)
+	p.awaitExit = tree.WatchExit(p.root)
 	if in != nil {
 		if p.conn, p.connErr = p.reconnect(in, out, r.Wire); p.connErr != nil {
 			return nil, p.connErr

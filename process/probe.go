@@ -161,7 +161,8 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	exited := sleep.Done(tree.WatchExit(cmd.Process.Pid))
+	id, _ := tree.Identify(cmd.Process.Pid)
+	exited := sleep.Done(tree.WatchExit(id))
 	select {
 	case <-exited:
 	case <-ctx.Done():

@@ -87,7 +87,7 @@ func (p program) fork() error {
 		}
 	}
 	p.meter.Start(p.startedAt, launcherCPU)
-	p.awaitExit = tree.WatchExit(p.root.PID)
+	p.awaitExit = tree.WatchExit(p.root)
 	p.logs.Note(fmt.Sprintf("started as PID %d", p.root.PID))
 	p.readLogs()
 	p.conn, p.connErr = p.connect()

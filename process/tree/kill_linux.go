@@ -2,6 +2,7 @@ package tree
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"syscall"
 
@@ -31,6 +32,15 @@ func Signal(id Identity, sig syscall.Signal) error {
 		return unix.Kill(id.PID, sig)
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// openPidfd returns nil on kernels without pidfds.
+func openPidfd(pid int) *os.File {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "pidfd")
 }
 
 // atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with

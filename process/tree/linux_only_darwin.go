@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 
 	"github.com/tempool/tempool/api"
 )
@@ -12,6 +13,9 @@ import (
 func ReadFamily(int) (*Table, error) {
 	return nil, errors.New("this system does not list the children of processes")
 }
+
+// openPidfd returns nil: only Linux has pidfds.
+func openPidfd(int) *os.File { return nil }
 
 // Only Linux has marks.
 
