@@ -333,9 +333,6 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 		}
 	}
 	p.readLogs()
-	s.mu.Lock()
-	s.noteNewestLocked(r.Worker, r.Incarnation)
-	s.mu.Unlock()
 	s.supervise(p, s.live)
 	return p, nil
 }

@@ -75,7 +75,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		config: config, logger: config.Logger, state: state, closed: make(chan struct{}),
-		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process),
+		starting: make(map[key]*start), live: make(map[key]*Process),
 		ended: make(map[key]*Process), templateProcesses: make(map[key]*Process),
 		eras:            make(map[string]*eraAnswer),
 		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int),

@@ -89,7 +89,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	if s.closing {
 		return nil, nil, errClosing
 	}
-	if newest := s.newest[k.worker]; k.incarnation < newest {
+	if newest := s.newestLocked(k.worker); k.incarnation < newest {
 		return nil, nil, coded(CodeSuperseded, nil, "%s is superseded by incarnation %d", k, newest)
 	}
 	if st, found := s.starting[k]; found {
@@ -102,7 +102,6 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	if p, found := s.ended[k]; found {
 		return nil, nil, coded(CodeStartFailed, nil, "%s has already ended: %s", k, p.Exit().Reason)
 	}
-	s.noteNewestLocked(k.worker, k.incarnation)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	st := &start{done: make(chan struct{}), cancel: cancel, callers: 1}
 	s.starting[k] = st

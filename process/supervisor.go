@@ -75,9 +75,7 @@ type Supervisor struct {
 
 	mu            sync.Mutex // guards the fields below
 	closing       bool
-	closed        chan struct{}    // closed when the first Close has finished
-	newest        map[string]int64 // by worker; see noteNewestLocked
-	newestKept    int              // how many were left when workers were last forgotten
+	closed        chan struct{} // closed when the first Close has finished
 	starting      map[key]*start
 	live          map[key]*Process
 	templates     []*template // those that processes may be forks of
@@ -121,12 +119,32 @@ func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	return p, found
 }
 
-// Newest returns the highest incarnation of a worker that was started here since Open, or 0. It may forget workers
-// without a process whose exits Get does not find.
+// Newest returns the highest incarnation of a worker that is starting, lives, or has an exit that Get finds; 0 if there
+// is none.
 func (s *Supervisor) Newest(worker string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.newest[worker]
+	return s.newestLocked(worker)
+}
+
+// newestLocked is Newest. A start that is late by more exits than Get finds is not recognised as superseded; its
+// workflow is not in that incarnation any more.
+func (s *Supervisor) newestLocked(worker string) (newest int64) {
+	known := func(k key) {
+		if k.worker == worker {
+			newest = max(newest, k.incarnation)
+		}
+	}
+	for k := range s.starting {
+		known(k)
+	}
+	for k := range s.live {
+		known(k)
+	}
+	for k := range s.ended {
+		known(k)
+	}
+	return newest
 }
 
 // List returns the live incarnations, starting ones included, ordered by worker and incarnation.
@@ -257,31 +275,6 @@ func (s *Supervisor) recordExit(p *Process) {
 		delete(s.ended, s.endOrder[0])
 		s.endOrder = slices.Delete(s.endOrder, 0, 1)
 	}
-}
-
-// maxOthers is how many workers without a process and without an exit that Get finds a Supervisor remembers at least. A
-// host that runs for months may see any number of names.
-const maxOthers = 4 * maxExits
-
-// noteNewestLocked records that an incarnation of a worker was started. Of workers that it has to forget, a start that
-// is late by thousands of others is not recognised as superseded; its workflow is not in that incarnation any more.
-func (s *Supervisor) noteNewestLocked(worker string, incarnation int64) {
-	s.newest[worker] = max(s.newest[worker], incarnation)
-	if len(s.newest) <= max(maxOthers, 2*s.newestKept) {
-		return
-	}
-	known := map[string]bool{worker: true}
-	for k := range s.starting {
-		known[k.worker] = true
-	}
-	for k := range s.live {
-		known[k.worker] = true
-	}
-	for k := range s.ended {
-		known[k.worker] = true
-	}
-	maps.DeleteFunc(s.newest, func(worker string, _ int64) bool { return !known[worker] })
-	s.newestKept = len(s.newest)
 }
 
 // Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a
