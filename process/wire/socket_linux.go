@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -17,9 +16,9 @@ import (
 type socketWriter struct {
 	fd int
 
-	mu       sync.RWMutex // read-locked while fd is written
-	closed   bool         // guarded by mu
-	writable *os.File     // guarded by mu: the epoll instance of a blocked Write
+	mu     sync.RWMutex // read-locked while fd is written
+	closed bool         // guarded by mu
+	polled *os.File     // guarded by mu: that of a blocked Write
 }
 
 // splitSocket returns the writing and the reading side of out. The writing side of a non-blocking Unix socket is a
@@ -79,70 +78,51 @@ func (s *socketWriter) Write(data []byte) (int, error) {
 	if err != nil || written == len(data) {
 		return written, err
 	}
-	watch, err := s.watch()
+	polled, err := s.poll()
 	if err != nil {
 		return written, err
 	}
-	defer s.unwatch()
-	wait, err := watch.SyscallConn()
-	if err != nil {
-		return written, fmt.Errorf("wait for a writable socket: %w", err)
-	}
-	failed := wait.Read(func(uintptr) bool {
-		var n int
-		n, err = s.tryWrite(data[written:])
-		written += n
-		return err != nil || written == len(data)
-	})
-	if err == nil {
-		err = failed
-	}
-	return written, err
+	defer s.unpoll()
+	n, err := polled.Write(data[written:])
+	return written + n, err
 }
 
-// watch returns an epoll instance, which the runtime's poller reports as readable whenever the socket is writable.
-func (s *socketWriter) watch() (*os.File, error) {
+// poll returns a duplicate of the socket, which the runtime's poller knows until unpoll or Close.
+func (s *socketWriter) poll() (*os.File, error) {
+	polled, err := Duplicate(s)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
+		polled.Close()
 		return nil, os.ErrClosed
 	}
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("wait for a writable socket: %w", err)
-	}
-	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd,
-		&unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}); err == nil {
-		err = unix.SetNonblock(epoll, true) // or the runtime would not poll it
-	}
-	if err != nil {
-		unix.Close(epoll)
-		return nil, fmt.Errorf("wait for a writable socket: %w", err)
-	}
-	s.writable = os.NewFile(uintptr(epoll), "socket watch")
-	return s.writable, nil
+	s.polled = polled
+	return polled, nil
 }
 
-func (s *socketWriter) unwatch() {
+func (s *socketWriter) unpoll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.writable != nil {
-		s.writable.Close()
-		s.writable = nil
+	if s.polled != nil {
+		s.polled.Close()
+		s.polled = nil
 	}
 }
 
 // Close unblocks Write.
 func (s *socketWriter) Close() error {
 	s.mu.Lock()
-	already, writable := s.closed, s.writable
-	s.closed, s.writable = true, nil
+	already, polled := s.closed, s.polled
+	s.closed, s.polled = true, nil
 	s.mu.Unlock()
 	if already {
 		return os.ErrClosed
 	}
-	if writable != nil {
-		writable.Close() // waits for a tryWrite, which does not block
+	if polled != nil {
+		polled.Close()
 	}
 	return unix.Close(s.fd)
 }
