@@ -66,15 +66,14 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 
 // applyShare makes a share the limits of a process.
 func (h *Host) applyShare(p *process.Process, share *api.Share, reason string) {
-	limits := p.Limits()
-	limits.Memory, limits.CPU = spec.Bytes(share.MemoryBytes), share.CPUCores
-	mechanisms, err := p.ApplyLimits(limits)
+	memory := spec.Bytes(share.MemoryBytes)
+	mechanisms, err := p.ApplyLimits(memory, share.CPUCores)
 	if err != nil {
 		share.Problem = err.Error()
 		return
 	}
-	h.Logger.Info("limits applied", "worker", p.Worker(), "incarnation", p.Incarnation(), "memory", limits.Memory,
-		"cpu", limits.CPU, "reason", reason)
+	h.Logger.Info("limits applied", "worker", p.Worker(), "incarnation", p.Incarnation(), "memory", memory,
+		"cpu", share.CPUCores, "reason", reason)
 	share.Limits, share.Applied = mechanisms, true
 	h.Observer.Decided(p.Worker(), ApplyShare)
 }

@@ -153,7 +153,7 @@ func (v *vacancy) end() ending {
 // newVacancy makes an incarnation that no key has come to. What would fail for every key fails now.
 func (s *Supervisor) newVacancy(launch Launch) (*Process, error) {
 	pool := launch.Spec.Pool
-	planned, err := limits.NewPlan(&launch.Spec, launch.Worker, s.host)
+	planned, err := limits.NewPlan(launch.Spec.Limits, launch.Worker, s.host)
 	if err == nil {
 		_, err = lookUpCredentials(pool.User, pool.Group)
 	}

@@ -65,10 +65,11 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.Equal(t, "10", read(folder, group, "pids.max"))
 	require.FileExists(t, filepath.Join(p.plan.cgroup.Dir, "entered"))
 
-	require.NoError(t, errorOf(p.ApplyLimits(spec.Limits{Memory: 32 << 20})))
+	require.NoError(t, errorOf(p.ApplyLimits(32<<20, 0)))
 	require.Equal(t, "67108864\n33554432", read(folder, group, "memory.max"))
 	require.Equal(t, "150000 100000\nmax 100000", read(folder, group, "cpu.max"))
-	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup}, p.LimitMechanisms())
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup, "processes": limits.ByCgroup},
+		p.LimitMechanisms())
 
 	require.NoError(t, os.WriteFile(filepath.Join(p.plan.cgroup.Dir, "memory.events"),
 		[]byte("low 0\noom 1\noom_kill 1\n"), 0o644))

@@ -347,7 +347,7 @@ func TestAFunctionWhoseCallsNeverReturnIsNotStartedForever(t *testing.T) {
 func TestALimitOfAFunctionCannotBeApplied(t *testing.T) {
 	k := kindsUnderTest[spec.KindFunction]
 	p := begin(t, k.open(t), k.spec(t))
-	_, err := p.ApplyLimits(spec.Limits{Memory: 1 << 30})
+	_, err := p.ApplyLimits(1<<30, 0)
 	require.ErrorContains(t, err, `is of the kind "function", whose limits cannot be changed while it runs`)
 	require.Empty(t, p.LimitMechanisms())
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
-	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -54,10 +53,10 @@ func (p *Process) MemoryLimitExceeded() bool {
 	return p.memoryExceeded.Load() || p.plan.cgroup.OOMKilled()
 }
 
-// ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails
-// with CodeInvalid if a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has
-// ended. Limits set before a failure stay set; to undo them, apply the previous limits.
-func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error) {
+// ApplyLimits changes limits.memory and limits.cpu of a running process, 0 being none, and returns the mechanism of
+// each limit. It fails with CodeInvalid for a kind whose limits cannot be changed, and with CodeUnavailable if the
+// process has ended. Limits set before a failure stay set; to undo them, apply the previous limits.
+func (p *Process) ApplyLimits(memory spec.Bytes, cpu float64) (map[string]limits.Mechanism, error) {
 	p = p.now()
 	if sleep.Ended(p.exited) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
@@ -68,15 +67,9 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	before := p.Limits()
-	if l.CallsPerMinute != before.CallsPerMinute {
-		return nil, coded(CodeInvalid, nil,
-			"limits.calls_per_minute belongs to the pool's spec; change it there (tempool pool apply)")
-	}
-	host := p.supervisor.host
-	sp := *p.spec
-	sp.Limits = l
-	planned, err := limits.NewPlan(&sp, p.Worker(), host)
+	l := p.Limits()
+	l.Memory, l.CPU = memory, cpu
+	planned, err := limits.NewPlan(l, p.Worker(), p.supervisor.host)
 	if err != nil {
 		return nil, coded(CodeInvalid, err, "")
 	}
@@ -86,50 +79,13 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]limits.Mechanism, error
 				planned.Mechanisms[key] = limits.BySampler
 			}
 		}
-	}
-	previous := limits.NewPerProcess(before, limits.AssignCores(before, p.Worker(), host.Cores))
-	if err := p.changePerProcess(previous, planned.PerProcess); err != nil {
+	} else if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil {
 		return nil, err
-	}
-	if p.plan.cgroup != nil {
-		if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil {
-			return nil, err
-		}
 	}
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	p.limits, p.mechanisms = l, planned.Mechanisms
 	return maps.Clone(planned.Mechanisms), nil
-}
-
-// changeRounds is how often changePerProcess reads the tree: a child that a member forked during the change has the old
-// limits.
-const changeRounds = 2
-
-// changePerProcess changes the per-process limits of each member of the tree.
-func (p *Process) changePerProcess(before, after launcher.Limits) error {
-	if before.Equal(after) {
-		return nil
-	}
-	if !p.supervisor.host.Linux {
-		return coded(CodeInvalid, nil,
-			"on macOS only memory, cpu and processes of a running process can be changed; restart the worker")
-	}
-	for range changeRounds {
-		table, err := tree.ReadTable()
-		if err != nil {
-			return err
-		}
-		key := p.treeKey()
-		key.Unreaped = true
-		for _, member := range table.Members(key) {
-			if err := launcher.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
-				return coded(CodeInvalid, err,
-					"cannot change these limits of a running process; restart the worker under the new ones")
-			}
-		}
-	}
-	return nil
 }
 
 // enforceLoop enforces the limits of the mechanism "sampler", until ctx ends.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
@@ -186,37 +185,18 @@ func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {
 	require.Contains(t, p.Violation().Reason, "process tree has 4 processes (limits.processes = 3)")
 }
 
-func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pid")
-	sp := sh("sleep 1000 & echo $! > " + file + "; wait")
-	p := begin(t, open(t), sp)
-	child := pidIn(t, file)
-	l := sp.Limits
-	l.OpenFiles, l.Nice, l.OOMScoreAdj, l.CPUAffinity, l.CPUTime, l.Memory =
-		77, 5, 99, []int{0}, spec.Duration(time.Hour), 1<<40
-	mechanisms, err := p.ApplyLimits(l)
+func TestMemoryAndCPUOfARunningProcessChange(t *testing.T) {
+	p := begin(t, open(t), sh("exec sleep 1000"))
+	want := p.Limits()
+	want.Memory, want.CPU = 1<<40, 2
+	mechanisms, err := p.ApplyLimits(1<<40, 2)
 	require.NoError(t, err)
-	require.Equal(t, limits.BySampler, mechanisms["memory"])
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "cpu": limits.BySampler,
+		"open_files": limits.ByRlimit}, mechanisms)
 	require.Equal(t, mechanisms, p.LimitMechanisms())
-	require.Equal(t, l, p.Limits())
-	for _, pid := range []int{p.Info().PID, child.PID} {
-		proc := "/proc/" + strconv.Itoa(pid)
-		inForce := textOf(t, proc+"/limits")
-		require.Regexp(t, `Max open files +77 +77 `, inForce)
-		require.Regexp(t, `Max cpu time +3600 +3601 `, inForce)
-		require.Equal(t, "99\n", textOf(t, proc+"/oom_score_adj"))
-		require.Contains(t, textOf(t, proc+"/status"), "Cpus_allowed_list:\t0\n")
-		require.Equal(t, "5", strings.Fields(textOf(t, proc+"/stat"))[18])
-	}
-
-	l.CPUAffinity, l.OOMScoreAdj = nil, 100
-	require.NoError(t, errorOf(p.ApplyLimits(l)))
-	cores := func(proc string) string {
-		_, rest, _ := strings.Cut(textOf(t, proc+"/status"), "Cpus_allowed_list:")
-		a, _, _ := strings.Cut(rest, "\n")
-		return a
-	}
-	require.Equal(t, cores("/proc/self"), cores("/proc/"+strconv.Itoa(child.PID)))
+	require.Equal(t, want, p.Limits())
+	stops(t, p)
+	require.ErrorIs(t, errorOf(p.ApplyLimits(1<<40, 2)), ErrUnavailable)
 }
 
 func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
@@ -229,28 +209,4 @@ func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
 	require.NoError(t, err, "one, and no list")
 	require.Contains(t, host, core)
 	require.Equal(t, map[string]limits.Mechanism{"cpu_affinity_each": limits.ByScheduler}, p.LimitMechanisms())
-
-	l := p.Limits()
-	l.CPUAffinityEach = 0
-	require.NoError(t, errorOf(p.ApplyLimits(l)))
-	var now unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(p.Info().PID, &now))
-	require.Equal(t, len(host), now.Count(), "all of them again")
-}
-
-func TestApplyLimitsRejectsWhatNeedsARestart(t *testing.T) {
-	p := begin(t, open(t), sh("exec sleep 1000"))
-	for want, change := range map[string]func(*spec.Limits){
-		"limits.calls_per_minute belongs to the pool's spec":  func(l *spec.Limits) { l.CallsPerMinute = 5 },
-		"restart the worker under the new ones":               func(l *spec.Limits) { l.OpenFiles = 0 },
-		"this host has no core 4000, or does not let the age": func(l *spec.Limits) { l.CPUAffinity = []int{0, 4000} },
-	} {
-		l := p.Limits()
-		change(&l)
-		_, err := p.ApplyLimits(l)
-		require.ErrorIs(t, err, &Error{Code: CodeInvalid})
-		require.ErrorContains(t, err, want)
-	}
-	stops(t, p)
-	require.ErrorIs(t, errorOf(p.ApplyLimits(p.Limits())), ErrUnavailable)
 }

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 )
 
@@ -64,8 +63,8 @@ func (p *Process) succeed(failed error) (next *Process, failure string) {
 	})
 	s.processes.Go(func() {
 		defer cancel()
-		if !reflect.DeepEqual(inForce, next.spec.Limits) {
-			if _, err := next.ApplyLimits(inForce); err != nil {
+		if of := next.spec.Limits; inForce.Memory != of.Memory || inForce.CPU != of.CPU {
+			if _, err := next.ApplyLimits(inForce.Memory, inForce.CPU); err != nil {
 				next.logger.Warn("a clean process has the limits of its spec", "error", err)
 			}
 		}

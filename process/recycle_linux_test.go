@@ -126,14 +126,14 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 		require.NoError(t, p.Probe(t.Context()))
 		require.NoError(t, p.Freeze(1))
 		p.Thaw(1)
-		require.NoError(t, errorOf(p.ApplyLimits(spec.Limits{OpenFiles: 512})))
+		require.NoError(t, errorOf(p.ApplyLimits(1<<40, 2)))
 		require.Nil(t, p.Used())
 	}
 	for range 2 {
 		vacant()
 		require.NoError(t, bind(t, p, of("ann", "A")))
 		require.Equal(t, []string{"ann", "A", "blue", root + "/ann"}, ask[[]string](t, p, "facts"))
-		require.Equal(t, 512, p.Limits().OpenFiles)
+		require.EqualValues(t, 1<<40, p.Limits().Memory)
 		require.Equal(t, "annA", p.Used().Key)
 		recycle(t, p)
 	}

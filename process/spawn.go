@@ -119,7 +119,7 @@ func (p *plan) complete(worker string, sp spec.Spec, b *Binding) error {
 
 // planLimits chooses the mechanisms of the launch's limits, and makes the cgroup if there is to be one.
 func (s *Supervisor) planLimits(launch Launch, p *plan) error {
-	planned, err := limits.NewPlan(&launch.Spec, launch.Worker, s.host)
+	planned, err := limits.NewPlan(launch.Spec.Limits, launch.Worker, s.host)
 	if err != nil {
 		return coded(CodeInvalid, err, "")
 	}

@@ -283,7 +283,7 @@ func (t *template) adopt(ctx context.Context, p *Process, pid int) error {
 	t.process.members.Exclude(root)
 	err = p.plan.cgroup.Enter(pid)
 	if err == nil {
-		err = launcher.Change(pid, t.process.plan.limits, p.plan.limits)
+		err = launcher.Bind(pid, p.plan.limits.Affinity) // the other limits are the template's
 	}
 	if err == nil && p.spec.Sandbox.Network == spec.NetworkNone {
 		var own os.FileInfo

@@ -172,8 +172,7 @@ func (w *pressureMonitor) lowerLimit(p *process.Process) {
 	if l.to >= l.from {
 		return
 	}
-	limits.Memory = l.to
-	if _, err := p.ApplyLimits(limits); err != nil {
+	if _, err := p.ApplyLimits(l.to, limits.CPU); err != nil {
 		w.log.Warn("lowering a memory limit failed", "worker", p.Worker(), "error", err)
 		return
 	}
@@ -190,8 +189,7 @@ func (w *pressureMonitor) restoreLimits() {
 		if limits.Memory != l.to {
 			continue
 		}
-		limits.Memory = l.from
-		if _, err := p.ApplyLimits(limits); err == nil {
+		if _, err := p.ApplyLimits(l.from, limits.CPU); err == nil {
 			w.decided(p.Worker(), activities.RestoreLimit)
 			w.log.Info("memory limit restored", "worker", p.Worker(), "now", l.from)
 		} else if !errors.Is(err, process.ErrUnavailable) {

@@ -165,9 +165,7 @@ func TestALimitChangedMeanwhileIsNotRestored(t *testing.T) {
 	takeSample(t, p)
 	w, _, _ := newMonitor(t, nil)
 	w.lowerLimit(p)
-	limits := p.Limits()
-	limits.Memory = gib / 2
-	_, err := p.ApplyLimits(limits)
+	_, err := p.ApplyLimits(gib/2, 0)
 	require.NoError(t, err)
 	w.restoreLimits()
 	require.EqualValues(t, gib/2, p.Limits().Memory)

@@ -11,7 +11,5 @@ func setMark(uint64) error { return nil }
 // applyOS has nothing to set: limits.NewPlan rejects the limits that only Linux has.
 func (l Limits) applyOS() error { return nil }
 
-// Change is not supported; limits.Host.Linux is false.
-func Change(int, Limits, Limits) error {
-	return errors.New("limits of a running process cannot be changed on macOS")
-}
+// Bind is never called: only Linux has templates.
+func Bind(int, []int) error { return errors.ErrUnsupported }

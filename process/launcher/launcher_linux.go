@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -31,10 +30,8 @@ func setMark(mark uint64) error {
 
 // applyOS sets the limits that only Linux has.
 func (l Limits) applyOS() error {
-	if len(l.Affinity) > 0 {
-		if err := setAffinity(0, l.Affinity); err != nil {
-			return err
-		}
+	if err := Bind(0, l.Affinity); err != nil {
+		return err
 	}
 	if l.OOMScoreAdj != 0 {
 		return setOOMScoreAdj("self", l.OOMScoreAdj)
@@ -42,8 +39,12 @@ func (l Limits) applyOS() error {
 	return nil
 }
 
-// setAffinity binds a thread to cores. The kernel ignores cores that it does not have; setAffinity fails for them.
-func setAffinity(tid int, cores []int) error {
+// Bind binds a thread to cores, unless there are none; a tid of 0 is the calling one. The kernel ignores cores that it
+// does not have; Bind fails for them.
+func Bind(tid int, cores []int) error {
+	if len(cores) == 0 {
+		return nil
+	}
 	var wanted, got unix.CPUSet
 	for _, core := range cores {
 		wanted.Set(core)
@@ -71,67 +72,4 @@ func setOOMScoreAdj(pid string, score int) error {
 		return fmt.Errorf("set limits.oom_score_adj = %d: %w; only a privileged agent may lower it below its own", score, err)
 	}
 	return nil
-}
-
-// Change changes the limits that differ, on a running process and all its threads.
-func Change(pid int, before, after Limits) error {
-	if after.OpenFiles != before.OpenFiles {
-		if err := setRlimit(pid, unix.RLIMIT_NOFILE, after.OpenFiles, after.OpenFiles); err != nil {
-			return fmt.Errorf("limits.open_files: %w", err)
-		}
-	}
-	if after.CPUSeconds != before.CPUSeconds {
-		if err := setRlimit(pid, unix.RLIMIT_CPU, after.CPUSeconds, after.CPUSeconds+1); err != nil {
-			return fmt.Errorf("limits.cpu_time: %w", err)
-		}
-	}
-	if after.OOMScoreAdj != before.OOMScoreAdj {
-		if err := setOOMScoreAdj(strconv.Itoa(pid), after.OOMScoreAdj); err != nil {
-			return err
-		}
-	}
-	threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
-	if err != nil {
-		return fmt.Errorf("list the threads of process %d: %w", pid, err)
-	}
-	for _, thread := range threads {
-		tid, err := strconv.Atoi(thread.Name())
-		if err == nil {
-			err = changeThread(tid, before, after)
-		}
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-	}
-	return nil
-}
-
-// setRlimit sets a limit of another process; 0 means no limit. Only a privileged agent may raise a hard limit.
-func setRlimit(pid, resource int, soft, hard uint64) error {
-	if soft == 0 {
-		soft, hard = unix.RLIM_INFINITY, unix.RLIM_INFINITY
-	}
-	if resource == unix.RLIMIT_NOFILE && soft == unix.RLIM_INFINITY {
-		return errors.New("this limit cannot be removed from a running process")
-	}
-	return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: soft, Max: hard}, nil)
-}
-
-func changeThread(tid int, before, after Limits) error {
-	if after.Nice != before.Nice {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, after.Nice); err != nil {
-			return fmt.Errorf("limits.nice: %w", err)
-		}
-	}
-	if slices.Equal(after.Affinity, before.Affinity) {
-		return nil
-	}
-	if len(after.Affinity) > 0 {
-		return setAffinity(tid, after.Affinity)
-	}
-	var all unix.CPUSet // that the agent itself may use
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("limits.cpu_affinity: %w", err)
-	}
-	return unix.SchedSetaffinity(tid, &all)
 }

@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +15,6 @@ type Limits struct {
 	Affinity    []int  `json:"affinity,omitempty"`
 	Nice        int    `json:"nice,omitempty"`
 	OOMScoreAdj int    `json:"oom_score_adj,omitempty"`
-}
-
-// Equal reports whether both set the same limits.
-func (l Limits) Equal(other Limits) bool {
-	return l.OpenFiles == other.OpenFiles && l.CPUSeconds == other.CPUSeconds && l.Nice == other.Nice &&
-		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
 }
 
 // apply sets the limits on this process, before it executes another program. If the host allows fewer open files, apply

@@ -33,11 +33,10 @@ const (
 type Host struct {
 	Controllers map[string]bool // usable cgroup controllers: memory, cpu, pids
 	Cores       []int           // that the agent may use; nil if unknown
-	// which has affinity and OOM scores, and can change the per-process limits of a running process
-	Linux bool
+	Linux       bool            // which has affinity and OOM scores
 }
 
-// Plan is how the limits of a spec are enforced on a host.
+// Plan is how limits are enforced on a host.
 type Plan struct {
 	// Mechanisms has an entry for each limit that is set, by its key in the section limits.
 	Mechanisms map[string]Mechanism
@@ -46,8 +45,7 @@ type Plan struct {
 }
 
 // NewPlan chooses the strongest mechanism for each limit. It fails if the host cannot enforce a limit at all.
-func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
-	l := sp.Limits
+func NewPlan(l spec.Limits, worker string, host Host) (Plan, error) {
 	plan := Plan{
 		Mechanisms: map[string]Mechanism{}, PerProcess: NewPerProcess(l, AssignCores(l, worker, host.Cores)),
 		Cgroup: newCgroupLimits(l),

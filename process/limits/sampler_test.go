@@ -110,9 +110,7 @@ func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 	delegated.Controllers = map[string]bool{"memory": true, "pids": true}
 	mac := Host{}
 	plan := func(l spec.Limits, host Host) (Plan, error) {
-		sp := spec.Default()
-		sp.Limits = l
-		return NewPlan(&sp, "p/0", host)
+		return NewPlan(l, "p/0", host)
 	}
 	planned, err := plan(all, linux)
 	require.NoError(t, err)
