@@ -109,7 +109,7 @@ func (p *Process) key() key { return p.name }
 // Spec returns the spec that the incarnation was started with.
 func (p *Process) Spec() spec.Spec { return *p.spec }
 
-// SharedSpec is Spec without a copy. Nobody may change it: processes with equal specs share one.
+// SharedSpec is Spec without a copy. Nobody may change it.
 func (p *Process) SharedSpec() *spec.Spec { return p.spec }
 
 // now is the newest process of a head's incarnation; any other process is itself.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,36 +168,14 @@ func (s *Supervisor) newKind(launch Launch) (p *Process, err error) {
 	return p, err
 }
 
-// shareSpec returns the spec of a live process that equals the launch's, or else a copy of that: the processes of a
-// pool have the same, which is large.
-func (s *Supervisor) shareSpec(launch Launch) *spec.Spec {
-	if launch.after != nil {
-		return launch.after.spec
-	}
-	sp := launch.Spec
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	different := make(map[*spec.Spec]bool)
-	for _, p := range s.live {
-		if p.spec.Pool.Name != sp.Pool.Name || different[p.spec] {
-			continue
-		}
-		if reflect.DeepEqual(*p.spec, sp) {
-			return p.spec
-		}
-		different[p.spec] = true
-	}
-	own := sp
-	return &own
-}
-
 // newProcess makes an incarnation without its kind.
 func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
 	k := key{launch.Worker, launch.Incarnation}
 	p := &Process{
-		supervisor: s, name: k, spec: s.shareSpec(launch), plan: pl, members: &tree.MemberSet{}, launch: launch,
+		supervisor: s, name: k, plan: pl, members: &tree.MemberSet{}, launch: launch,
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), limits: inForce, mechanisms: pl.mechanisms,
 	}
+	p.spec = &p.launch.Spec
 	p.launch.after, p.launch.template, p.launch.binding = nil, nil, nil
 	if p.binding = launch.binding; p.binding != nil {
 		p.used.Store(&Use{Key: p.binding.Owner, Since: time.Now().UTC()})

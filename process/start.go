@@ -156,9 +156,8 @@ func (s *Supervisor) spawnWithTemplate(ctx context.Context, launch Launch) (p *P
 	if !launch.Spec.Start.Fork {
 		return s.spawn(launch)
 	}
-	sp := s.shareSpec(launch)
 	for range 2 {
-		if launch.template, err = s.readyTemplate(ctx, sp); err == nil {
+		if launch.template, err = s.readyTemplate(ctx, &launch.Spec); err == nil {
 			p, err = s.spawn(launch)
 		}
 		if !errors.Is(err, errTemplate) {
