@@ -19,7 +19,6 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
-	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
@@ -156,15 +155,13 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) error {
 		return err
 	}
 	a.report.Store(a.newReport())
-	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log,
-		PoolDown: a.metrics.PoolDown}
 	if err := a.startActivityWorkers(); err != nil {
 		return err
 	}
-	if err := a.startSweeper(ctx, sweeps, roster); err != nil {
+	if err := a.startSweeper(ctx, roster); err != nil {
 		return err
 	}
-	a.runBackground(control, sweeps)
+	a.runBackground(control)
 	return nil
 }
 
@@ -305,8 +302,8 @@ func (a *Agent) join(ctx context.Context) error {
 }
 
 // runBackground runs what watches this host until the agent stops.
-func (a *Agent) runBackground(control lease.Control, sweeps *sweeper.Sweeper) {
-	j := &janitor{temporal: a.temporal, processes: a.processes, closed: sweeps.ClosedWorkers, log: a.log}
+func (a *Agent) runBackground(control lease.Control) {
+	j := &janitor{temporal: a.temporal, processes: a.processes, log: a.log}
 	changed := func(pool, host string, files []string) {
 		a.processes.ReplaceTemplates(pool) // before its workers restart
 		a.outbox.changed(pool, host, files)

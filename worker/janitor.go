@@ -16,19 +16,16 @@ import (
 )
 
 // janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on
-// to a higher incarnation. It also cancels workers whose pool is closed. A sweep queries each pool once. It inspects
-// the workflow of a process only if the process is new, if the pool does not name its incarnation, if a run of that
-// workflow has closed, or if it is the turn of that process. Inspecting all of them, and querying all workers, was most
-// of what idle workers cost Temporal.
+// to a higher incarnation. A sweep queries each pool once. It inspects the workflow of a process only if the process is
+// new, if the pool does not name its incarnation, or if it is the turn of that process: the sweeper reports a workflow
+// that has closed to its pool. Inspecting all of them, and querying all workers, was most of what idle workers cost
+// Temporal.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor
-	// closed names the workers' workflows of which a run has closed since a time.
-	closed func(ctx context.Context, since time.Time) (map[string]bool, error)
-	log    *slog.Logger
+	log       *slog.Logger
 
 	inspections map[*process.Process]inspection
-	listed      time.Time // the latest start of a listing of closed runs that succeeded
 }
 
 // resident is a process of this host, with its place in a pool.
@@ -52,16 +49,13 @@ const (
 	janitorTimeout     = 10 * time.Second // of one request
 	janitorStopTimeout = time.Minute      // of one process
 	janitorStopGrace   = 5 * time.Second
-	// janitorTurns is the number of processes that a sweep inspects without a particular reason. Visibility may miss what
-	// happened to a workflow.
+	// janitorTurns is the number of processes that a sweep inspects without a particular reason. A pool may not know yet
+	// what happened to a workflow.
 	janitorTurns = 16
-	// closedOverlap is the time before the last listing of closed runs that the next one reads again: visibility may show
-	// them late.
-	closedOverlap = 30 * time.Second
 )
 
 func (j *janitor) run(ctx context.Context) {
-	j.inspections, j.listed = map[*process.Process]inspection{}, time.Now()
+	j.inspections = map[*process.Process]inspection{}
 	for range sleep.Ticks(ctx.Done(), janitorInterval) {
 		j.sweep(ctx)
 	}
@@ -79,7 +73,7 @@ func (j *janitor) sweep(ctx context.Context) {
 	}
 	j.inspections = inspections
 	var stops sync.WaitGroup
-	for _, r := range due(residents, pools, j.closedSince(ctx, len(residents)), inspections) {
+	for _, r := range due(residents, pools, inspections) {
 		p, id := r.process, r.workflowID()
 		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
 		run, closed := j.describe(ctx, id)
@@ -88,8 +82,7 @@ func (j *janitor) sweep(ctx context.Context) {
 			stops.Go(func() { j.stop(ctx, p) })
 			continue
 		}
-		record := pools[r.pool]
-		if run == "" || inspections[p].run != run || !record.names(r.slot, r.incarnation) {
+		if run == "" || inspections[p].run != run || !pools[r.pool].names(r.slot, r.incarnation) {
 			var state api.WorkerState
 			known := j.query(ctx, id, api.QueryState, &state)
 			if known && isStale(state, p.Incarnation()) {
@@ -102,12 +95,6 @@ func (j *janitor) sweep(ctx context.Context) {
 			}
 		}
 		inspections[p] = inspection{time.Now(), run}
-		if record.closed {
-			logger.Warn("cancelling worker: the workflow of its pool is closed")
-			if err := j.temporal.CancelWorkflow(ctx, id, ""); err != nil {
-				logger.Warn("cancelling worker failed", "error", err)
-			}
-		}
 	}
 	stops.Wait()
 }
@@ -121,71 +108,44 @@ func (j *janitor) residents() (all []resident) {
 	return all
 }
 
-// closedSince names the workers' workflows of which a run has closed lately. A host with few processes sends no
-// request, because it inspects each of them in every sweep.
-func (j *janitor) closedSince(ctx context.Context, residents int) map[string]bool {
-	now := time.Now()
-	if residents <= janitorTurns {
-		j.listed = now
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
-	defer cancel()
-	closed, err := j.closed(ctx, j.listed.Add(-closedOverlap))
-	if err != nil {
-		j.log.Warn("cannot list the closed workflows of workers; retrying", "error", err)
-		return nil
-	}
-	j.listed = now
-	return closed
-}
-
 // due returns the processes whose workflow a sweep inspects: those that are new, those that their pool does not name,
-// those of which a run has closed, and janitorTurns others, first those whose last inspection is oldest.
-func due(residents []resident, pools map[string]poolRecord, closed map[string]bool,
-	inspections map[*process.Process]inspection) []resident {
+// and janitorTurns others, first those whose last inspection is oldest.
+func due(residents []resident, pools map[string]poolRecord, inspections map[*process.Process]inspection) []resident {
 	var due, others []resident
 	for _, r := range residents {
-		if _, inspected := inspections[r.process]; !inspected || closed[r.workflowID()] ||
-			!pools[r.pool].names(r.slot, r.incarnation) {
+		if _, inspected := inspections[r.process]; !inspected || !pools[r.pool].names(r.slot, r.incarnation) {
 			due = append(due, r)
 		} else {
 			others = append(others, r)
 		}
 	}
-	slices.SortStableFunc(others, func(a,
-		b resident) int {
+	slices.SortStableFunc(others, func(a, b resident) int {
 		return inspections[a.process].at.Compare(inspections[b.process].at)
 	})
 	return append(due, others[:min(len(others), janitorTurns)]...)
 }
 
-// poolRecord is a pool's record of its workers.
-type poolRecord struct {
-	closed       bool
-	incarnations map[int]int64 // the newest of each slot whose workflow is open; nil while the pool does not answer
-}
+// poolRecord is the newest incarnation of each slot whose workflow is open, by a pool's roster; nil of a pool that is
+// closed or does not answer.
+type poolRecord map[int]int64
 
 // names reports whether an incarnation is the newest in the roster. The worker may already have a newer one; the pool
 // soon learns of it, so the next sweep finds out.
 func (r poolRecord) names(slot int, incarnation int64) bool {
-	newest, known := r.incarnations[slot]
+	newest, known := r[slot]
 	return known && newest == incarnation
 }
 
 func (j *janitor) pool(ctx context.Context, name string) poolRecord {
 	id := api.PoolWorkflowID(name)
-	if _, closed := j.describe(ctx, id); closed {
-		return poolRecord{closed: true} // its roster does not change any more
-	}
 	var status api.PoolStatus
-	if !j.query(ctx, id, api.QueryStatus, &status) {
-		return poolRecord{}
+	if _, closed := j.describe(ctx, id); closed || !j.query(ctx, id, api.QueryStatus, &status) {
+		return nil
 	}
-	record := poolRecord{incarnations: map[int]int64{}}
+	record := poolRecord{}
 	for _, worker := range status.Workers {
 		if !worker.Gone {
-			record.incarnations[worker.Slot] = worker.Incarnation
+			record[worker.Slot] = worker.Incarnation
 		}
 	}
 	return record

@@ -23,35 +23,35 @@ func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
 }
 
 func TestAPoolVouchesForTheIncarnationsOfItsRoster(t *testing.T) {
-	record := poolRecord{incarnations: map[int]int64{0: 7, 1: 0}}
+	record := poolRecord{0: 7, 1: 0}
 	require.True(t, record.names(0, 7))
 	for slot, incarnation := range map[int]int64{0: 6, 1: 1, 2: 7} {
 		require.False(t, record.names(slot, incarnation), "slot %d: its worker is asked", slot)
 	}
-	require.False(t, poolRecord{}.names(0, 0), "the pool did not answer")
+	require.False(t, poolRecord(nil).names(0, 0), "the pool did not answer")
 }
 
 func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
-	record := poolRecord{incarnations: map[int]int64{}}
+	record := poolRecord{}
 	var all []resident
 	for slot := range 3 * janitorTurns {
-		record.incarnations[slot] = 1
+		record[slot] = 1
 		all = append(all, resident{new(process.Process), "many", slot, 1})
 	}
 	pools, inspections := map[string]poolRecord{"many": record}, map[*process.Process]inspection{}
 	now := time.Now()
-	sweep := func(closed map[string]bool) (slots []int) {
-		for _, r := range due(all, pools, closed, inspections) {
+	sweep := func() (slots []int) {
+		for _, r := range due(all, pools, inspections) {
 			slots = append(slots, r.slot)
 			inspections[r.process] = inspection{at: now}
 		}
 		now = now.Add(janitorInterval)
 		return slots
 	}
-	require.Len(t, sweep(nil), len(all), "all are new")
+	require.Len(t, sweep(), len(all), "all are new")
 	inspected := map[int]bool{}
 	for range 3 {
-		slots := sweep(nil)
+		slots := sweep()
 		require.Len(t, slots, janitorTurns)
 		for _, slot := range slots {
 			inspected[slot] = true
@@ -59,14 +59,15 @@ func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
 	}
 	require.Len(t, inspected, len(all), "each has had its turn")
 
-	record.incarnations[40] = 2
-	slots := sweep(map[string]bool{api.WorkerWorkflowID("many", 30): true})
+	record[40] = 2
+	delete(record, 30)
+	slots := sweep()
 	require.Equal(t, []int{30, 40}, slots[:2])
 	require.Len(t, slots, 2+janitorTurns)
 	require.NotContains(t, slots[2:], 30)
 
-	pools["many"] = poolRecord{}
-	require.Len(t, sweep(nil), len(all), "the pool did not answer")
+	pools["many"] = nil
+	require.Len(t, sweep(), len(all), "the pool did not answer")
 }
 
 // What an operator has paused goes on later: its processes stay.

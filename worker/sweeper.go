@@ -24,7 +24,9 @@ const (
 )
 
 // startSweeper lets this agent take part in sweeping the namespace.
-func (a *Agent) startSweeper(ctx context.Context, sweeps *sweeper.Sweeper, roster *activities.Roster) error {
+func (a *Agent) startSweeper(ctx context.Context, roster *activities.Roster) error {
+	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log,
+		PoolDown: a.metrics.PoolDown}
 	poller := a.newWorker(api.SweeperQueue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
 	})

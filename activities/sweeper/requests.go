@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -15,21 +14,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 )
-
-// ClosedWorkers names the workflows of workers of which a run has closed since a time and has not continued as new.
-// Visibility may show one late.
-func (s *Sweeper) ClosedWorkers(ctx context.Context, since time.Time) (map[string]bool, error) {
-	closed, err := s.ids(ctx, "WorkflowType = '%s' AND CloseTime >= '%s' AND ExecutionStatus IN ('Completed', "+
-		"'Terminated', 'TimedOut', 'Failed', 'Canceled')", api.WorkflowWorker, since.UTC().Format(time.RFC3339Nano))
-	if err != nil {
-		return nil, fmt.Errorf("list closed workflows of workers: %w", err)
-	}
-	ids := map[string]bool{}
-	for _, id := range closed {
-		ids[id] = true
-	}
-	return ids, nil
-}
 
 // openWorkers are the IDs of the open workflows of a pool's workers.
 func (s *Sweeper) openWorkers(ctx context.Context, pool string) ([]string, error) {

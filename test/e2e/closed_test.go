@@ -78,7 +78,6 @@ func TestWhatIsTerminatedIsReplacedOrEnds(t *testing.T) {
 }
 
 func workerOfAContinuedPool(env *testEnv) {
-	t := env.t
 	pool := env.startPool(echoSpec("followed", 2))
 	before := env.waitReady(pool, 2)
 	env.continued("followed")
@@ -87,15 +86,6 @@ func workerOfAContinuedPool(env *testEnv) {
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
-
-	sweeps := sweeper.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
-	var closed map[string]bool
-	require.Eventually(t, func() bool {
-		var err error
-		closed, err = sweeps.ClosedWorkers(t.Context(), time.Now().Add(-time.Hour))
-		return err == nil && closed[api.WorkerWorkflowID("followed", 0)]
-	}, waitTimeout, 100*time.Millisecond, "agents find it, too")
-	require.NotContains(t, closed, api.WorkerWorkflowID("followed", 1))
 }
 
 func restingWorkerAndSweeper(env *testEnv) {
