@@ -2,69 +2,19 @@ package activities
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
-// checkInterval is the time between two rounds over all incarnations. A round checks an incarnation against its rules
-// if the facts that they are about have changed: an idle incarnation is checked with each sample, not every second.
+// checkInterval is the time between two looks of a monitor at the newest sample of its incarnation, and so the least
+// time between two samples of one whose memory grows fast.
 const checkInterval = time.Second
 
-// facts are what the rules of an incarnation refer to, other than its age: a sample follows soon after that.
-type facts struct {
-	sampled  time.Time
-	requests int64 // 0 if the rules do not limit them
-	exceeded bool  // a limit
-}
-
-// requestChecks makes each monitor check its incarnation if the facts of that have changed, every checkInterval until
-// ended is closed.
-func (s *monitors) requestChecks(ended <-chan struct{}) {
-	var all []*monitor
-	for range sleep.Ticks(ended, checkInterval) {
-		s.mu.Lock()
-		all = slices.AppendSeq(all[:0], maps.Values(s.all))
-		s.mu.Unlock()
-		for _, m := range all {
-			m.requestCheck()
-		}
-	}
-}
-
-// requestCheck has the incarnation checked if its facts have changed since the last round, if its rules are new, or if
-// its memory grows fast.
-func (m *monitor) requestCheck() {
-	now := facts{sampled: m.p.LatestSample().At, exceeded: m.p.Violation().Limit != ""}
-	if m.current().Rules.RequestLimit > 0 {
-		now.requests = m.host.requestCount(m.p)
-	}
-	m.mu.Lock()
-	due := now != m.lastFacts || m.growing
-	m.lastFacts = now
-	m.mu.Unlock()
-	if due {
-		sleep.Wake(m.due)
-	}
-}
-
-// takeRules returns what is observed from now on.
-func (m *monitor) takeRules() api.WatchRequest {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.lastFacts = facts{}
-	return m.request
-}
-
-func (m *monitor) setGrowing(growing bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.growing = growing
-}
+// needsCheck reports whether the incarnation has a sample that was not checked by the present rules, or whether its
+// memory grows fast.
+func (m *monitor) needsCheck() bool { return m.growing || !m.p.LatestSample().At.Equal(m.checked) }
 
 // check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that
 // it should not. While memory approaches its limit faster than samples arrive, it takes a sample itself; and it

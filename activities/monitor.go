@@ -20,8 +20,6 @@ type monitors struct {
 	mu      sync.Mutex
 	all     map[*process.Process]*monitor
 	running sync.WaitGroup
-	// idle ends the checks when the last monitor has ended; nil while there is none.
-	idle context.CancelFunc
 	// orders are the orders to processes in progress.
 	orders sync.WaitGroup
 	// released ends with Release, which calls release.
@@ -35,13 +33,11 @@ type monitor struct {
 	p     *process.Process
 	runID string // of the worker's workflow; see api.ProcessEvents
 
-	mu        sync.Mutex
-	request   api.WatchRequest
-	changed   chan struct{} // has a value when request has changed
-	claimed   bool          // the worker's workflow has set request
-	due       chan struct{} // has a value when the incarnation is to be checked
-	lastFacts facts         // of the last round of requestChecks; zero while the rules are new
-	growing   bool          // its memory may reach its limit before the next sample
+	mu      sync.Mutex
+	request api.WatchRequest
+	changed chan struct{} // has a value when request has changed
+	claimed bool          // the worker's workflow has set request
+	due     chan struct{} // has a value when the incarnation has served as many requests as its rules allow
 
 	kept keptNote // the gateway's part, set by Release: the gateway is closed when Note needs it
 
@@ -49,6 +45,8 @@ type monitor struct {
 	observed api.WatchRequest
 	prober   *prober
 	reported time.Time // when the program last reported itself unhealthy
+	checked  time.Time // of the newest sample that was checked; zero while the rules are new
+	growing  bool      // its memory may reach its limit before the next sample
 }
 
 // monitor observes a process that is ready, and reports what it sees.
@@ -60,24 +58,14 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	defer s.mu.Unlock()
 	s.initLocked()
 	s.all[p] = m
-	if s.idle == nil {
-		watched, idle := context.WithCancel(s.released)
-		s.idle = idle
-		s.running.Go(func() { s.requestChecks(watched.Done()) })
-	}
 	s.running.Go(func() {
 		if !m.run(s.released.Done()) {
 			return // Note needs it
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.all[p] != m {
-			return // two starts at the same time were of one incarnation
-		}
-		delete(s.all, p)
-		if len(s.all) == 0 {
-			s.idle()
-			s.idle = nil
+		if s.all[p] == m { // else two starts at the same time were of one incarnation
+			delete(s.all, p)
 		}
 	})
 }
@@ -131,8 +119,10 @@ func (m *monitor) notify(result api.WatchResult) {
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	m.observeNewRules()
+	m.observe(m.current())
 	defer func() { m.prober.stop() }()
+	looks := time.NewTicker(checkInterval)
+	defer looks.Stop()
 	stopping, exceeded, ended, unhealthy := m.host.Stopping, m.p.Exceeded(), m.p.Done(), m.p.Unhealthy()
 	for {
 		select {
@@ -148,8 +138,9 @@ func (m *monitor) run(released <-chan struct{}) bool {
 		case <-exceeded:
 			exceeded = nil
 			m.host.Observer.Exceeded(m.observed.Process, m.p.Violation())
+			m.check(ctx)
 		case <-m.changed:
-			m.observeNewRules()
+			m.observe(m.current())
 		case <-m.prober.due():
 			m.prober.probe(ctx)
 		case result := <-m.prober.ended:
@@ -158,20 +149,21 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			m.reportedUnhealthy(reason)
 		case <-m.due:
 			m.check(ctx)
+		case <-looks.C:
+			if m.needsCheck() {
+				m.check(ctx)
+			}
 		}
 	}
 }
-
-// observeNewRules observes the process by the newest request; the next round of requestChecks has it checked by that.
-func (m *monitor) observeNewRules() { m.observe(m.takeRules()) }
 
 // observe observes the process by a request from now on.
 func (m *monitor) observe(r api.WatchRequest) {
 	if m.prober != nil {
 		m.prober.stop()
 	}
-	m.observed = r
-	// at once: workers that serve many calls a second would all reach their limits between two rounds of checks
+	m.observed, m.checked = r, time.Time{}
+	// at once: workers that serve many calls a second would all reach their limits between two looks
 	m.host.DataPlane.NotifyAt(m.p.Worker(), m.p.Incarnation(), r.Rules.RequestLimit, func() { sleep.Wake(m.due) })
 	m.prober = newProber(m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
 }
@@ -229,8 +221,9 @@ func (m *monitor) reportedUnhealthy(reason string) {
 // check reports, once, why the incarnation should be replaced.
 func (m *monitor) check(ctx context.Context) {
 	h, p := m.host, m.p
+	m.checked = p.LatestSample().At
 	cause, reason := h.check(ctx, p, m.observed)
-	m.setGrowing(h.health.of(p).needsSample(m.observed.Rules))
+	m.growing = h.health.of(p).needsSample(m.observed.Rules)
 	if cause == "" {
 		return
 	}
