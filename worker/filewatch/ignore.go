@@ -2,7 +2,7 @@ package filewatch
 
 import (
 	"path"
-	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +19,7 @@ var alwaysIgnored = []string{
 type ignore struct{ patterns []pattern }
 
 type pattern struct {
-	match      *regexp.Regexp
+	segments   []string // globs of path.Match, or "**"
 	folderOnly bool
 	negated    bool
 }
@@ -37,7 +37,6 @@ func newIgnore(given []string) ignore {
 // compile returns nil for an empty pattern.
 func compile(text string) *pattern {
 	var p pattern
-	text = strings.ToValidUTF8(text, "\uFFFD") // regexp.MustCompile accepts everything else that translate writes
 	if rest, found := strings.CutPrefix(text, "!"); found {
 		p.negated, text = true, rest
 	}
@@ -49,67 +48,63 @@ func compile(text string) *pattern {
 	if text == "" {
 		return nil
 	}
-	expression := translate(text)
+	p.segments = strings.Split(negations.Replace(text), "/")
 	if !anchored {
-		expression = "(?:.*/)?" + expression
+		p.segments = slices.Insert(p.segments, 0, anyFolders)
 	}
-	p.match = regexp.MustCompile("^" + expression + "$")
 	return &p
 }
 
-// translate converts a glob to a regular expression.
-func translate(glob string) string {
-	var b strings.Builder
-	for i := 0; i < len(glob); i++ {
-		rest := glob[i:]
+// anyFolders is the segment that matches any number of folders, or at the end of a pattern everything below.
+const anyFolders = "**"
+
+// negations makes the negated sets of gitignore(5) those of path.Match.
+var negations = strings.NewReplacer(`\[!`, `\[!`, "[!", "[^")
+
+// matchesPath reports whether segments match all of a path. A segment that path.Match does not accept matches nothing.
+// Only the last anyFolders is retried with one folder more, which suffices: the time is bounded by the product of both
+// lengths.
+func matchesPath(segments, path []string) bool {
+	last, taken := -1, 0 // the last anyFolders, and where what follows it begins in path
+	s, at := 0, 0
+	for at < len(path) {
 		switch {
-		case strings.HasPrefix(rest, "**/"):
-			b.WriteString("(?:.*/)?")
-			i += len("**/") - 1
-		case rest == "**":
-			b.WriteString(".*")
-			i++
-		case rest[0] == '*':
-			b.WriteString("[^/]*")
-		case rest[0] == '?':
-			b.WriteString("[^/]")
-		case rest[0] == '[' && strings.IndexByte(rest[1:], ']') > 0:
-			end := 1 + strings.IndexByte(rest[1:], ']')
-			set := strings.ReplaceAll(rest[1:end], `\`, `\\`)
-			if negated, found := strings.CutPrefix(set, "!"); found {
-				set = "^/" + negated
-			}
-			if _, err := regexp.Compile("[" + set + "]"); err != nil {
-				b.WriteString(`\[`) // an invalid range matches itself
-				continue
-			}
-			b.WriteString("[" + set + "]")
-			i += end
-		case rest[0] == '\\' && len(rest) > 1:
-			i++
-			b.WriteString(regexp.QuoteMeta(string(glob[i])))
+		case s < len(segments) && segments[s] == anyFolders:
+			last, taken = s, at
+			s++
+		case s < len(segments) && matchesName(segments[s], path[at]):
+			s++
+			at++
+		case last >= 0:
+			taken++
+			s, at = last+1, taken
 		default:
-			b.WriteString(regexp.QuoteMeta(string(glob[i])))
+			return false
 		}
 	}
-	return b.String()
+	return s == len(segments)
+}
+
+func matchesName(glob, name string) bool {
+	matched, err := path.Match(glob, name)
+	return matched && err == nil
 }
 
 // ignores reports whether a path with slashes, relative to the base folder, is ignored.
 func (g ignore) ignores(name string, isFolder bool) bool {
-	name = path.Clean(name)
-	for i := range name {
-		if name[i] == '/' && i > 0 && g.matches(name[:i], true) {
+	segments := strings.Split(path.Clean(name), "/")
+	for n := 1; n < len(segments); n++ {
+		if g.matches(segments[:n], true) {
 			return true
 		}
 	}
-	return g.matches(name, isFolder)
+	return g.matches(segments, isFolder)
 }
 
-func (g ignore) matches(name string, isFolder bool) bool {
+func (g ignore) matches(path []string, isFolder bool) bool {
 	ignored := false
 	for _, p := range g.patterns {
-		if (isFolder || !p.folderOnly) && p.match.MatchString(name) {
+		if (isFolder || !p.folderOnly) && matchesPath(p.segments, path) {
 			ignored = !p.negated
 		}
 	}
