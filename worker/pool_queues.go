@@ -32,7 +32,7 @@ type poolQueues struct {
 // poolQueue is the queue of one pool. poolQueues.mu guards its fields.
 type poolQueue struct {
 	processes int
-	changed   chan struct{} // has a value when processes has changed
+	idle      chan struct{} // has a value when the last process has ended
 }
 
 func newPoolQueues(log *slog.Logger, serve func(pool string) (stop func(), err error)) *poolQueues {
@@ -49,23 +49,20 @@ func (s *poolQueues) add(pool string, afterEnd func(func())) {
 	}
 	queue := s.queues[pool]
 	if queue == nil {
-		queue = &poolQueue{changed: make(chan struct{}, 1)}
+		queue = &poolQueue{idle: make(chan struct{}, 1)}
 		s.queues[pool] = queue
 		s.goroutines.Go(func() { s.run(pool, queue) })
 	}
-	queue.addLocked(1)
+	queue.processes++
 	s.goroutines.Add(1)
 	afterEnd(func() {
 		defer s.goroutines.Done()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		queue.addLocked(-1)
+		if queue.processes--; queue.processes == 0 {
+			sleep.Wake(queue.idle)
+		}
 	})
-}
-
-func (p *poolQueue) addLocked(n int) {
-	p.processes += n
-	sleep.Wake(p.changed)
 }
 
 // run starts a pool's Temporal worker, and stops it when the pool has had no process here for the linger time, or on
@@ -87,20 +84,12 @@ func (s *poolQueues) run(pool string, queue *poolQueue) {
 		select {
 		case <-s.closed:
 			return
-		case <-queue.changed:
+		case <-queue.idle:
 		}
-		for s.isIdle(queue) {
-			if !sleep.For(s.closed, s.linger) || s.removeIdle(pool, queue) {
-				return
-			}
+		if !sleep.For(s.closed, s.linger) || s.removeIdle(pool, queue) {
+			return
 		}
 	}
-}
-
-func (s *poolQueues) isIdle(queue *poolQueue) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return queue.processes == 0
 }
 
 // removeIdle removes the pool's queue if the pool has no process here. A later process gets a new queue.
