@@ -417,10 +417,7 @@ func (a *Agent) startActivityWorkers() error {
 	})
 	register(own, a.leaseActivities())
 	for _, queue := range startQueues(a.config.Labels, a.functions) {
-		place, err := a.newActivityWorker(queue, a.slots, placementPollers, workerStopTimeout)
-		if err != nil {
-			return err
-		}
+		place := a.newActivityWorker(queue, a.slots, placementPollers, workerStopTimeout)
 		place.RegisterActivityWithOptions(a.host.Start, activity.RegisterOptions{Name: api.ActivityStart})
 		place.RegisterActivityWithOptions(a.host.AwaitCapacity, activity.RegisterOptions{Name: api.ActivityAwaitCapacity})
 		a.placement = append(a.placement, place)

@@ -62,37 +62,27 @@ const (
 
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
 func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, pollers int, stopTimeout time.Duration,
-	interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
-	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
-	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
-	if err != nil {
-		return nil, fmt.Errorf("make slots for %s: %w", queue, err)
-	}
-	tuner, err := sdkworker.NewCompositeTuner(sdkworker.CompositeTunerOptions{
+	interceptors ...interceptor.WorkerInterceptor) sdkworker.Worker {
+	// The SDK wants slots for each kind of task that such a worker never gets, too. Neither call fails: the number is
+	// positive.
+	const unusedSlots = 2
+	unused, _ := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
+	tuner, _ := sdkworker.NewCompositeTuner(sdkworker.CompositeTunerOptions{
 		ActivitySlotSupplier: supplier, WorkflowSlotSupplier: unused, LocalActivitySlotSupplier: unused,
 		NexusSlotSupplier: unused, SessionActivitySlotSupplier: unused,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("make slots for %s: %w", queue, err)
-	}
 	return a.newWorker(queue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner,
 		DisableEagerActivities:           true,
 		MaxConcurrentActivityTaskPollers: pollers, WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
-	}), nil
+	})
 }
 
 // servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
 	slots := newExecuteSlots(pool, a.gateway.FreeSlots)
-	tracing, err := a.traces.ofExecute()
-	if err != nil {
-		return nil, err
-	}
-	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, defaultPollers, a.config.StopTimeout, tracing...)
-	if err != nil {
-		return nil, err
-	}
+	poller := a.newActivityWorker(api.PoolQueue(pool), slots, defaultPollers, a.config.StopTimeout,
+		a.traces.ofExecute()...)
 	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal,
 		Placed: slots.begin, Logger: a.log,
 		Lease: func(ctx context.Context, r api.CheckoutRequest) (*api.Lease, error) {
@@ -131,14 +121,11 @@ func (a *Agent) leaseActivities() map[string]any {
 
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
-	tracing, err := a.traces.ofExecute()
-	if err != nil {
-		return err
-	}
 	interceptors := workflows.Interceptors(a.client.DataConverter(), a.emitOfWorkflow)
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
 		LocalActivityWorkerOnly: true,
-		Interceptors:            append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
+		Interceptors:            append(interceptors, a.traces.ofExecute()...),
+		DeploymentOptions:       a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

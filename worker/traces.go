@@ -112,16 +112,13 @@ func (t *traces) hostCalls(serve func(context.Context, process.HostCall) ([]byte
 
 // ofExecute returns the interceptor that traces the workflow Execute, and no other, and its activity; nil if there is
 // none.
-func (t *traces) ofExecute() ([]interceptor.WorkerInterceptor, error) {
+func (t *traces) ofExecute() []interceptor.WorkerInterceptor {
 	if t.tracer == nil {
-		return nil, nil
+		return nil
 	}
-	traced, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: t.tracer,
+	traced, _ := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: t.tracer, // cannot fail
 		AllowInvalidParentSpans: true, DisableBaggage: true})
-	if err != nil {
-		return nil, err
-	}
-	return []interceptor.WorkerInterceptor{workflows.OnExecute(traced)}, nil
+	return []interceptor.WorkerInterceptor{workflows.OnExecute(traced)}
 }
 
 // counts are those of metrics.Config.Spans; nil if this agent exports none.
