@@ -42,17 +42,20 @@ type monitor struct {
 	kept keptNote // the gateway's part, set by Release: the gateway is closed when Note needs it
 
 	// Used by run only.
-	observed api.WatchRequest
-	prober   *prober
-	reported time.Time // when the program last reported itself unhealthy
-	checked  time.Time // of the newest sample that was checked; zero while the rules are new
-	growing  bool      // its memory may reach its limit before the next sample
+	observed    api.WatchRequest
+	probes      *time.Ticker       // stopped if observed asks for no probes
+	probed      chan probeEnd      // of the probe that runs
+	cancelProbe context.CancelFunc // of the probe that runs; nil while none does
+	reported    time.Time          // when the program last reported itself unhealthy
+	checked     time.Time          // of the newest sample that was checked; zero while the rules are new
+	growing     bool               // its memory may reach its limit before the next sample
 }
 
 // monitor observes a process that is ready, and reports what it sees.
 func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	h.Observer.Watching(r)
-	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1), due: make(chan struct{}, 1),
+		probed: make(chan probeEnd, 1)}
 	s := &h.monitors
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,10 +122,12 @@ func (m *monitor) notify(result api.WatchResult) {
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	m.probes = time.NewTicker(checkInterval)
 	m.observe(m.current())
-	defer func() { m.prober.stop() }()
+	defer m.stopProbe()
 	looks := time.NewTicker(checkInterval)
 	defer looks.Stop()
+	defer m.probes.Stop()
 	stopping, exceeded, ended, unhealthy := m.host.Stopping, m.p.Exceeded(), m.p.Done(), m.p.Unhealthy()
 	for {
 		select {
@@ -141,10 +146,10 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			m.check(ctx)
 		case <-m.changed:
 			m.observe(m.current())
-		case <-m.prober.due():
-			m.prober.probe(ctx)
-		case result := <-m.prober.ended:
-			m.probeEnded(result)
+		case <-m.probeDue():
+			m.probe(ctx)
+		case end := <-m.probed:
+			m.probeEnded(end)
 		case reason := <-unhealthy:
 			m.reportedUnhealthy(reason)
 		case <-m.due:
@@ -159,13 +164,18 @@ func (m *monitor) run(released <-chan struct{}) bool {
 
 // observe observes the process by a request from now on.
 func (m *monitor) observe(r api.WatchRequest) {
-	if m.prober != nil {
-		m.prober.stop()
-	}
+	m.stopProbe()
 	m.observed, m.checked = r, time.Time{}
 	// at once: workers that serve many calls a second would all reach their limits between two looks
 	m.host.DataPlane.NotifyAt(m.p.Worker(), m.p.Incarnation(), r.Rules.RequestLimit, func() { sleep.Wake(m.due) })
-	m.prober = newProber(m.p, r, func(took time.Duration, err error) { m.host.Observer.Probed(r.Process, took, err) })
+	interval := r.Health.Interval.D()
+	if r.Failures > 0 {
+		interval = min(interval, api.DegradedProbeDelay)
+	}
+	m.probes.Stop()
+	if r.Probe {
+		m.probes.Reset(interval)
+	}
 }
 
 // forgetFailures probes as if no probe had failed: the worker's workflow counts the failure that was just reported.
@@ -173,34 +183,6 @@ func (m *monitor) forgetFailures() {
 	r := m.observed
 	r.Failures = 0
 	m.observe(r)
-}
-
-// setHealth closes the process to calls of its pool when a probe has failed, which degrades its worker, and opens it
-// when one has passed.
-func (m *monitor) setHealth(err error) {
-	problem := ""
-	if err != nil {
-		problem = err.Error()
-	}
-	m.host.DataPlane.SetHealth(m.p.Worker(), m.p.Incarnation(), problem)
-}
-
-// probeEnded reports a failed probe, or the passed one of a degraded worker.
-func (m *monitor) probeEnded(e probeEnd) {
-	report := m.prober.take(e)
-	if e.counts {
-		m.setHealth(e.err)
-	}
-	if !report {
-		return
-	}
-	err := e.err
-	result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(m.p.LatestSample())}
-	if err != nil {
-		result.Event, result.Reason = api.WatchProbeFailed, err.Error()
-	}
-	m.notify(result)
-	m.forgetFailures()
 }
 
 // reportedUnhealthy reports that the program reported itself unhealthy, which counts like a failed probe, unless the

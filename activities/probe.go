@@ -40,75 +40,63 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 	})
 }
 
-// prober probes a process every health.interval. A probe may take as long as health.timeout, so it has a goroutine of
-// its own; between two probes there is none. Its methods are called by one goroutine.
-type prober struct {
-	process  *process.Process
-	observe  func(time.Duration, error) // receives the duration and the result of every probe
-	degraded bool
-	ticker   *time.Ticker // nil if the request asks for no probes
-	// ended delivers the end of the probe that runs; see take.
-	ended  chan probeEnd
-	cancel context.CancelFunc // of the probe that runs; nil while none does
-}
-
 // probeEnd is the end of a probe, which says nothing about the process if it does not count.
 type probeEnd struct {
 	counts bool
 	err    error
 }
 
-func newProber(p *process.Process, r api.WatchRequest, observe func(time.Duration, error)) *prober {
-	b := &prober{process: p, observe: observe, degraded: r.Failures > 0, ended: make(chan probeEnd, 1)}
-	if r.Probe {
-		interval := r.Health.Interval.D()
-		if b.degraded {
-			interval = min(interval, api.DegradedProbeDelay)
-		}
-		b.ticker = time.NewTicker(interval)
-	}
-	return b
-}
-
-// due delivers when a probe is due. It is nil while one runs.
-func (b *prober) due() <-chan time.Time {
-	if b.ticker == nil || b.cancel != nil {
+// probeDue delivers when a probe is due. It is nil while one runs.
+func (m *monitor) probeDue() <-chan time.Time {
+	if m.cancelProbe != nil {
 		return nil
 	}
-	return b.ticker.C
+	return m.probes.C
 }
 
-// probe starts a probe.
-func (b *prober) probe(ctx context.Context) {
-	ctx, b.cancel = context.WithCancel(ctx)
+// probe starts a probe, which may take as long as health.timeout, so it has a goroutine of its own; between two probes
+// there is none.
+func (m *monitor) probe(ctx context.Context) {
+	ctx, m.cancelProbe = context.WithCancel(ctx)
+	of := m.observed.Process
 	go func() {
 		began := time.Now()
-		err := b.process.Probe(ctx)
+		err := m.p.Probe(ctx)
 		took := time.Since(began)
 		// A call in progress prevented the probe, or the process has ended, which is more specific than the failed probe.
-		counts := ctx.Err() == nil && !errors.Is(err, process.ErrBusy) && !b.process.HasEnded()
+		counts := ctx.Err() == nil && !errors.Is(err, process.ErrBusy) && !m.p.HasEnded()
 		if counts {
-			b.observe(took, err)
+			m.host.Observer.Probed(of, took, err)
 		}
-		b.ended <- probeEnd{counts, err}
+		m.probed <- probeEnd{counts, err}
 	}()
 }
 
-// take takes the end of a probe, and reports whether the worker's workflow wants to know: the probe failed, or a
-// degraded worker passed it.
-func (b *prober) take(e probeEnd) bool {
-	b.cancel()
-	b.cancel = nil
-	return e.counts && (e.err != nil || b.degraded)
+// probeEnded takes the end of a probe. It closes the process to calls of its pool if the probe has failed, which
+// degrades its worker, and opens it if it has passed. It reports a failed probe, or the passed one of a degraded
+// worker.
+func (m *monitor) probeEnded(e probeEnd) {
+	m.cancelProbe()
+	m.cancelProbe = nil
+	if !e.counts {
+		return
+	}
+	result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(m.p.LatestSample())}
+	if e.err != nil {
+		result.Event, result.Reason = api.WatchProbeFailed, e.err.Error()
+	}
+	m.host.DataPlane.SetHealth(m.p.Worker(), m.p.Incarnation(), result.Reason)
+	if e.err != nil || m.observed.Failures > 0 {
+		m.notify(result)
+		m.forgetFailures()
+	}
 }
 
-// stop ends the probe that runs. The prober must not be used any more.
-func (b *prober) stop() {
-	if b.ticker != nil {
-		b.ticker.Stop()
-	}
-	if b.cancel != nil {
-		b.cancel()
-		<-b.ended
+// stopProbe ends the probe that runs.
+func (m *monitor) stopProbe() {
+	if m.cancelProbe != nil {
+		m.cancelProbe()
+		<-m.probed
+		m.cancelProbe = nil
 	}
 }
