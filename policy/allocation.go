@@ -145,20 +145,16 @@ func rounded(shares []float64, bounds []span, total int64) []int64 {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(shares[b]-float64(whole[b]), shares[a]-float64(whole[a]))
 	})
-	// One round suffices as long as floats hold the budget; beyond, each round gives every share its part of the error.
-	for left != 0 {
-		part := left / int64(len(order))
-		if part == 0 {
-			part = 1
-			if left < 0 {
-				part = -1
-			}
-		}
+	one := int64(1)
+	if left < 0 {
+		one = -1
+	}
+	for left != 0 { // once, as long as floats hold the budget
 		for _, i := range order {
 			if left == 0 {
 				break
 			}
-			step := max(bounds[i].low-whole[i], min(bounds[i].high-whole[i], part))
+			step := max(bounds[i].low-whole[i], min(bounds[i].high-whole[i], one))
 			whole[i] += step
 			left -= step
 		}

@@ -10,23 +10,23 @@ import (
 )
 
 func TestStartsAreSpreadEvenlyAndNeverInBursts(t *testing.T) {
-	rate := policy.StartRate{PerSecond: 4}
+	const rate = 4 // per second
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	next, d := rate.Ask(time.Time{}, now)
+	next, d := policy.StartAtRate(rate, time.Time{}, now)
 	require.Equal(t, policy.Restart, d.Action)
-	_, d = rate.Ask(next, now)
+	_, d = policy.StartAtRate(rate, next, now)
 	require.Equal(t, policy.Wait, d.Action)
 	require.Equal(t, 250*time.Millisecond, d.Delay)
-	next, d = rate.Ask(next, now.Add(time.Hour))
+	next, d = policy.StartAtRate(rate, next, now.Add(time.Hour))
 	require.Equal(t, policy.Restart, d.Action)
-	_, d = rate.Ask(next, now.Add(time.Hour))
+	_, d = policy.StartAtRate(rate, next, now.Add(time.Hour))
 	require.Equal(t, policy.Wait, d.Action, "an idle hour is not made up for")
 }
 
 func TestWithoutARateEveryStartGoes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for range 3 {
-		_, d := policy.StartRate{}.Ask(now.Add(time.Hour), now)
+		_, d := policy.StartAtRate(0, now.Add(time.Hour), now)
 		require.Equal(t, policy.Restart, d.Action)
 	}
 }

@@ -156,7 +156,7 @@ func (t throttle) admit(worker string) policy.Decision {
 			return decision
 		}
 	}
-	next, decision := policy.StartRate{PerSecond: t.Spec.Start.RatePerSecond}.Ask(t.NextStart, t.Now())
-	t.NextStart = next
+	var decision policy.Decision
+	t.NextStart, decision = policy.StartAtRate(t.Spec.Start.RatePerSecond, t.NextStart, t.Now())
 	return decision
 }
