@@ -51,7 +51,6 @@ type Agent struct {
 	metrics      *metrics.Metrics
 	poolQueues   *poolQueues
 	outbox       *outbox
-	demand       *demandReporter
 	host         *activities.Host
 	events       *events.Log
 	// transitions counts those of the workflow tasks that this agent runs.
@@ -309,10 +308,10 @@ func (a *Agent) runBackground(control lease.Control) {
 		a.outbox.changed(pool, host, files)
 	}
 	files := newFileWatches(changed, a.processes, a.config.HostID, a.log)
-	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
+	demand := newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	pressure := newPressureMonitor(a.readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.FreeMemory, a.metrics.Observer().Decided
-	run := []func(context.Context){j.run, a.stores.Sweep, files.run, a.demand.run, pressure.run}
+	run := []func(context.Context){j.run, a.stores.Sweep, files.run, demand.run, pressure.run}
 	if a.webhook != nil {
 		run = append(run, a.webhook.Run)
 	}

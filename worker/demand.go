@@ -17,7 +17,8 @@ const (
 	// demandInterval is the time between two samples of the demand.
 	demandInterval = 250 * time.Millisecond
 	// demandRepeat is after how long a demand that has not changed is reported again, and demandExpiry how long the pool
-	// counts a report: so the demand of a host that is lost ends even if nobody notifies the pool.
+	// counts a report: so the demand of a host that is lost ends even if nobody notifies the pool. The end of its epoch
+	// does, also when the agent stops.
 	demandRepeat = 30 * time.Minute
 	demandExpiry = 70 * time.Minute
 	// specMaxAge is after how long the spec of a pool that has demand is read from the pool: a change of [scale] restarts
@@ -124,13 +125,4 @@ func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) 
 		Host: r.host, Epoch: r.epoch(), Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases,
 		ExpiryMS: demandExpiry.Milliseconds(),
 	})
-}
-
-// end reports that this host has no demand any more. It must not be called before run has returned.
-func (r *demandReporter) end() {
-	for pool, p := range r.pools {
-		if p.Reported > 0 {
-			r.report(pool, api.Demand{Host: r.host, Epoch: r.epoch()})
-		}
-	}
 }

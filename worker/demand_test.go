@@ -51,20 +51,16 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	require.Len(t, reports, 3, "the gateway has forgotten the pool")
 	require.Zero(t, reports[2].Load)
 	require.Len(t, r.pools, 1)
-	r.end()
-	require.Len(t, reports, 3, "nothing is left to end")
 	r.reads.Wait()
 }
 
-func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
+func TestACallWithoutAnyWorkerIsReportedAtOnce(t *testing.T) {
 	var last api.Demand
 	demand := []pool.Demand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
 	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
 		func(_ string, d api.Demand) { last = d })
 	r.step(t.Context(), time.Now())
-	require.InDelta(t, 1, last.Load, 0, "a call without any worker is reported at once")
-	r.end()
-	require.Equal(t, api.Demand{Host: "h", Epoch: 3}, last)
+	require.InDelta(t, 1, last.Load, 0)
 }
 
 // TestTheScaleSectionIsReadFromThePool uses the real loop: a pool whose processes have an older spec.

@@ -58,7 +58,6 @@ func (a *Agent) stop() error {
 	}
 	a.stopBackground()
 	a.goroutines.Wait()
-	a.demand.end()
 	if keep {
 		leave.Kept = a.handOver()
 	}
