@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
 )
 
 func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
@@ -29,7 +31,8 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 		"the host alone": {map[string]string{}, hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
 		"stalls of the host": {
 			map[string]string{"proc/pressure/memory": stalled},
-			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib,
+				HostMemory: policy.HostMemory{SomeAvg10: 31.5, FullAvg10: 8.25}},
 		},
 		"a cgroup with a limit and reclaimable cache": {
 			merge(group("sys/fs/cgroup/a/b", 4*mib, 3*mib, mib), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
@@ -51,7 +54,8 @@ func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 		"stalls of the cgroup": {
 			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet,
 				"sys/fs/cgroup/a/memory.pressure": stalled},
-			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			hostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib,
+				HostMemory: policy.HostMemory{SomeAvg10: 31.5, FullAvg10: 8.25}},
 		},
 		"cgroup v1 in a container that sees only the mount": {
 			map[string]string{

@@ -58,17 +58,7 @@ type pressureMonitor struct {
 type hostMemory struct {
 	AvailableBytes int64
 	TotalBytes     int64
-	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures, see policy.HostMemory.
-	SomeAvg10 float64
-	FullAvg10 float64
-}
-
-func (m hostMemory) toPolicy() policy.HostMemory {
-	memory := policy.HostMemory{AvailableShare: 1, SomeAvg10: m.SomeAvg10, FullAvg10: m.FullAvg10}
-	if m.TotalBytes > 0 {
-		memory.AvailableShare = float64(m.AvailableBytes) / float64(m.TotalBytes)
-	}
-	return memory
+	policy.HostMemory
 }
 
 type loweredLimit struct{ from, to spec.Bytes }
@@ -100,10 +90,11 @@ func (w *pressureMonitor) step(ctx context.Context, now time.Time) {
 		w.readFailed = true
 		return
 	}
+	memory.AvailableShare = float64(memory.AvailableBytes) / float64(memory.TotalBytes)
 	w.readFailed, w.memory = false, memory
 	before := cmp.Or(w.level.Level, policy.PressureNone)
 	var changed bool
-	w.level, changed, w.reason = w.level.Next(memory.toPolicy(), now)
+	w.level, changed, w.reason = w.level.Next(memory.HostMemory, now)
 	level := w.level.Level
 	if changed {
 		w.log.Warn("memory pressure", "level", level, "before", before, "reason", w.reason)
