@@ -1,8 +1,6 @@
 package pool
 
 import (
-	"cmp"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows/internal/emit"
 )
@@ -31,13 +29,9 @@ const raisedBefore = "an earlier run of the pool's workflow raised it; its event
 
 // newAlerts takes over the alerts that earlier runs raised and did not clear.
 func newAlerts(p *pool) alerts {
-	reasons := map[alert]string{}
-	for _, one := range p.problems() {
-		reasons[one.alert] = one.reason
-	}
 	a := alerts{pool: p}
 	for _, one := range p.Raised {
-		a.raised = append(a.raised, problem{one, cmp.Or(reasons[one], raisedBefore)})
+		a.raised = append(a.raised, problem{one, raisedBefore})
 	}
 	return a
 }
