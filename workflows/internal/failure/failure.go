@@ -47,27 +47,24 @@ func TimedOut(err error) bool {
 	return ok && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
+// details are those of an activity's failure of a code; false if it is another failure, or has details of another
+// shape.
+func details[T any](err error, code api.Code) (found T, ok bool) {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	ok = ok && app.Type() == string(code) && app.HasDetails() && app.Details(&found) == nil
+	return found, ok
+}
+
 // Superseded reports whether a host refused a start because it knows the same or a higher incarnation, and which.
 func Superseded(err error) (newest int64, superseded bool) {
-	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != string(api.CodeSuperseded) || !app.HasDetails() {
-		return 0, false
-	}
-	var details api.SupersededDetails
-	if app.Details(&details) != nil {
-		return 0, false
-	}
-	return details.Newest, true
+	found, superseded := details[api.SupersededDetails](err, api.CodeSuperseded)
+	return found.Newest, superseded
 }
 
 // Served is the usage of a process whose start failed after it had been ready.
 func Served(err error) api.Usage {
-	var details api.StartFailedDetails
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == string(api.CodeStartFailed) &&
-		app.HasDetails() {
-		_ = app.Details(&details) // of another shape: nothing is known of its calls
-	}
-	return details.Usage
+	found, _ := details[api.StartFailedDetails](err, api.CodeStartFailed)
+	return found.Usage
 }
 
 // Message is the message of an activity's failure, without Temporal's wrapping.
