@@ -161,8 +161,7 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	id, _ := tree.Identify(cmd.Process.Pid)
-	exited := sleep.Done(tree.WatchExit(id))
+	exited := sleep.Done(tree.WatchExit(tree.Identity{PID: cmd.Process.Pid}))
 	select {
 	case <-exited:
 	case <-ctx.Done():

@@ -156,8 +156,9 @@ func (s *Supervisor) spawnWithTemplate(ctx context.Context, launch Launch) (p *P
 	if !launch.Spec.Start.Fork {
 		return s.spawn(launch)
 	}
+	sp := launch.Spec // a template keeps it, and is to keep no more of the launch
 	for range 2 {
-		if launch.template, err = s.readyTemplate(ctx, &launch.Spec); err == nil {
+		if launch.template, err = s.readyTemplate(ctx, &sp); err == nil {
 			p, err = s.spawn(launch)
 		}
 		if !errors.Is(err, errTemplate) {

@@ -282,8 +282,8 @@ func (t *template) adopt(ctx context.Context, p *Process, pid int) error {
 	p.plan.mark, p.root, p.child = mark, root, true
 	t.process.members.Exclude(root)
 	err = p.plan.cgroup.Enter(pid)
-	if err == nil {
-		err = launcher.Bind(pid, p.plan.limits.Affinity) // the other limits are the template's
+	if cores := p.plan.limits.Affinity; err == nil && !slices.Equal(cores, t.process.plan.limits.Affinity) {
+		err = launcher.Bind(pid, cores) // the other limits are the template's
 	}
 	if err == nil && p.spec.Sandbox.Network == spec.NetworkNone {
 		var own os.FileInfo

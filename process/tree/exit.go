@@ -14,20 +14,22 @@ const exitPoll = 50 * time.Millisecond
 
 // WatchExit returns a function that waits until a process has exited and does not reap it, so the PID of a child stays
 // taken; another process may be reaped by its parent. Call WatchExit before anything reaps a child, and the function
-// exactly once.
+// exactly once. A child may be without its start, which could not be read.
 func WatchExit(id Identity) (wait func()) {
 	pidfd := openPidfd(id.PID)
 	return func() {
 		defer pidfd.Close()
-		for isLiving(id) && !awaitExit(pidfd) { // its number may have been another's by the time the descriptor was opened
+		// the number may have been another process's by the time the descriptor was opened, but not that of a child
+		for (id.Start == 0 && pidfd != nil || isLiving(id)) && !awaitExit(pidfd) {
 			time.Sleep(exitPoll)
 		}
 	}
 }
 
+// isLiving reports whether a process lives. One whose first thread alone has ended is a zombie with others.
 func isLiving(id Identity) bool {
 	e, err := ReadEntry(id.PID)
-	return err != nil || e != nil && e.Identity == id && !e.Zombie
+	return err != nil || e != nil && (e.Identity == id || id.Start == 0) && (!e.Zombie || e.threads > 1)
 }
 
 // awaitExit waits for the process of a pidfd. It reports false after any failure, and for nil.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -48,9 +47,10 @@ func readFamily(root, most int) (*Table, error) {
 
 // childrenOf reads the children of all threads of a process; none of a process or a thread that is gone.
 func childrenOf(pid int) (children []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // fails only for a malformed pattern
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
+	tasks := fmt.Sprintf("/proc/%d/task/", pid)
+	threads, _ := os.ReadDir(tasks)
+	for _, thread := range threads {
+		text, _ := os.ReadFile(tasks + thread.Name() + "/children")
 		for word := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(word); err == nil {
 				children = append(children, child)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // proc makes a row; PIDs of these tests start at 1000 above what this machine gives out, so none is this process's.
@@ -140,6 +142,19 @@ func TestSignalChecksTheStartTime(t *testing.T) {
 	require.NoError(t, Signal(id, syscall.SIGKILL))
 	require.Error(t, WaitChild(cmd))
 	require.ErrorIs(t, Signal(id, syscall.SIGKILL), syscall.ESRCH)
+}
+
+// The process table may refuse what it says of a child, such as for want of descriptors.
+func TestTheExitOfAChildWhoseStartIsUnknownIsAwaited(t *testing.T) {
+	cmd := exec.Command("cat")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	exited := sleep.Done(WatchExit(Identity{PID: cmd.Process.Pid}))
+	require.Never(t, func() bool { return sleep.Ended(exited) }, 100*time.Millisecond, 10*time.Millisecond)
+	require.NoError(t, stdin.Close())
+	<-exited
+	require.NoError(t, cmd.Wait())
 }
 
 func TestSignalGroupRejectsTheSpecialGroupNumbers(t *testing.T) {

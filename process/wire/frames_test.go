@@ -419,13 +419,16 @@ func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 }
 
 func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
-	c, _ := newPeer(t, Options{})
-	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
-	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
-	require.NoError(t, c.Close())
-	err := await(t, done).err
-	requireStarted(t, true, err)
-	require.ErrorIs(t, err, ErrClosed)
+	peered, _ := newPeer(t, Options{})
+	forked, _ := newForked(t) // whose socket is written without the reader's descriptor
+	for _, c := range []*Conn{peered, forked} {
+		done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
+		require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
+		require.NoError(t, c.Close())
+		err := await(t, done).err
+		requireStarted(t, true, err)
+		require.ErrorIs(t, err, ErrClosed)
+	}
 }
 
 func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
