@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -111,11 +112,14 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 				names = append(names, api.WorkerName(pool, slot))
 			}
 		}
-		return names, err
+		return names, errors.Join(err, s.endDemand(ctx, poolID, r))
 	}
 	s.reportDown(status)
-	if err := s.endDemand(ctx, status, r); err != nil {
-		return nil, err
+	if status.Scale != nil && slices.ContainsFunc(status.Scale.Demand,
+		func(d api.HostDemand) bool { return d.Host == r.Host && d.Epoch <= r.Epoch }) {
+		if err := s.endDemand(ctx, poolID, r); err != nil {
+			return nil, err
+		}
 	}
 	for _, w := range status.Workers {
 		if mayHaveProcess(w, r) {
@@ -141,15 +145,10 @@ func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochR
 	return true, wait(ctx, time.Second/endEpochRate)
 }
 
-// endDemand ends the demand that a pool counts of the gateway of an ended epoch.
-func (s *Sweeper) endDemand(ctx context.Context, status api.PoolStatus, r api.EndEpochRequest) error {
-	if status.Scale == nil || !slices.ContainsFunc(status.Scale.Demand,
-		func(d api.HostDemand) bool { return d.Host == r.Host && d.Epoch <= r.Epoch }) {
-		return nil
-	}
-	if err := s.signal(ctx, api.PoolWorkflowID(status.Pool), api.SignalDemand,
-		api.Demand{Host: r.Host, Epoch: r.Epoch}); err != nil {
-		return fmt.Errorf("end the demand of host %s for pool %s: %w", r.Host, status.Pool, err)
+// endDemand ends the demand that a pool counts of the gateway of an ended epoch. A pool that counts none ignores it.
+func (s *Sweeper) endDemand(ctx context.Context, poolID string, r api.EndEpochRequest) error {
+	if err := s.signal(ctx, poolID, api.SignalDemand, api.Demand{Host: r.Host, Epoch: r.Epoch}); err != nil {
+		return fmt.Errorf("end the demand of host %s for %s: %w", r.Host, poolID, err)
 	}
 	return nil
 }
