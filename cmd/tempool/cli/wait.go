@@ -31,8 +31,8 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 // awaitEnd waits until wait returns, for at most limit as await does, and calls show at intervals.
 func (a *app) awaitEnd(ctx context.Context, limit time.Duration, wait func(context.Context) error,
 	show func(context.Context), late func() string) error {
-	waiting, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	waiting, cancel := context.WithCancel(ctx)
+	defer time.AfterFunc(limit, cancel).Stop() // a deadline would have the SDK ask again and again just before it
 	shown := sleep.Done(func() {
 		for first := true; first || sleep.For(waiting.Done(), a.pollInterval); first = false {
 			show(waiting)
