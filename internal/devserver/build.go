@@ -37,7 +37,8 @@ func build(ctx context.Context, scratch, program string) error {
 		return fmt.Errorf("write the Temporal server's module: %w", err)
 	}
 	output := &tail{}
-	cmd := exec.CommandContext(ctx, compiler, "build", "-mod=mod", "-o", program,
+	built := filepath.Join(folder, "temporal") // not in scratch, where a build whose starter was killed would write, too
+	cmd := exec.CommandContext(ctx, compiler, "build", "-mod=mod", "-o", built,
 		"-ldflags", "-s -w -X github.com/temporalio/cli/temporalcli.Version="+strings.TrimPrefix(Version, "v"),
 		"github.com/temporalio/cli/cmd/temporal")
 	cmd.Dir = folder
@@ -51,5 +52,5 @@ func build(ctx context.Context, scratch, program string) error {
 		}
 		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args[:2], " "), err, output.String())
 	}
-	return nil
+	return os.Rename(built, program)
 }
