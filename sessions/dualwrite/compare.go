@@ -1,8 +1,10 @@
 package dualwrite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -59,13 +61,18 @@ func (r *replicator) compareAll(ctx context.Context) error {
 		if others, err = r.stores.secondary.IDs(ctx); err != nil {
 			return fmt.Errorf("list the sessions of the secondary store: %w", err)
 		}
+		if !r.guardSecondary || len(others) == 0 {
+			return nil
+		}
+		next, stop := iter.Pull2(sessions.List(ctx, r.stores.primary, "")) // its index may name sessions that it has lost
+		defer stop()
+		if _, err, some := next(); err != nil || !some {
+			return cmp.Or(err, error(errEmptyPrimary))
+		}
 		return nil
 	})
 	if err != nil {
 		return err
-	}
-	if r.guardSecondary && len(ids) == 0 && len(others) > 0 {
-		return errEmptyPrimary
 	}
 	r.count(func(c *api.SessionComparison) { c.Sessions = len(ids) })
 	known := make(map[string]bool, len(ids))
