@@ -178,6 +178,7 @@ func TestACheckoutThatIsCancelledLeavesAtOnce(t *testing.T) {
 	_, err := clientOf(t, g).Pool("p").Checkout(ctx, CheckoutOptions{Holder: "me", TTL: time.Minute})
 	close(left)
 	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, api.CodeCancelled, api.CodeOf(err), "it did not wait until its attempt was over")
 }
 
 func TestReadyWorkersAreTriedFirst(t *testing.T) {
