@@ -91,9 +91,9 @@ func (d *Dispatcher) leaver(pool string, clients bool, use func(*poolState, *wai
 	return true
 }
 
-// Refer refuses the queued calls of a pool none of whose workers is here, if the roster shows that they have started on
-// other hosts, unless the calls may go there: their callers may reach the gateways that the error names. Clients that
-// may leave wait on: a gateway that does not answer may be about to start. It reports whether somebody still waits.
+// Refer refuses the queued calls and clients of a pool none of whose workers is here, if the roster shows that the
+// workers have started on other hosts, unless those may be reached: the callers may reach the gateways that the error
+// names. It reports whether somebody still waits.
 func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	p, err := d.knownPool(roster.Pool), poolAvailability(roster, d.config.HostID)
 	if p == nil {
@@ -106,7 +106,7 @@ func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	defer p.mu.Unlock()
 	if refuses {
 		for _, w := range p.queue.All() {
-			if w.forward == nil || w.call != nil && !reached {
+			if w.forward == nil || !reached {
 				p.refuseLocked(w, err)
 			}
 		}
