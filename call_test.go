@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -358,24 +357,6 @@ func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 		require.Equal(t, "there", out)
 	}
 	require.Equal(t, 2, other.served())
-}
-
-func TestACheckoutFollowsAReferral(t *testing.T) {
-	other := newFakeGateway(t, "unix")
-	known := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(
-			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`,
-			other.endpoint)
-	}))
-	defer known.Close()
-	client, err := Dial(t.Context(), Options{Gateways: []string{known.URL}})
-	require.NoError(t, err)
-	defer client.Close()
-	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
-	require.NoError(t, err)
-	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
-	require.Equal(t, 2, other.served(), "the checkout and the call")
 }
 
 func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {

@@ -74,7 +74,6 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 			return lease, err
 		}
 		refusal, tried[endpoint.URL()] = err, true
-		gateways.Add(p.client.referrals(ctx, endpoint.URL(), err))
 	}
 }
 

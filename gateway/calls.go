@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/internal/tracecontext"
@@ -103,9 +102,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 			return err
 		}
 	}
-	request.Forward = g.forwardWaiting(w, r, guestPatience,
-		peer.Trip{Body: connectionOf(r).body, Deadline: request.Deadline})
-	if !request.Trace.IsZero() {
+	if request.Forward = g.forwardCall(w, r, request, connectionOf(r).body); !request.Trace.IsZero() {
 		setTrace(r.Header, request)
 	}
 	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) (err error) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -36,24 +37,66 @@ const (
 // callerOf is the caller that another gateway has forwarded the request for; nil for a request of a client.
 func callerOf(r *http.Request) *peer.Caller { return connectionOf(r).caller }
 
-// forwardWaiting is how a call or a client that waits here is served on another host, where it waits for patience if
-// this host has no worker of its pool; nil for one that another host has forwarded. The trip says what is sent.
-func (g *Gateway) forwardWaiting(w http.ResponseWriter, r *http.Request, patience time.Duration,
-	trip peer.Trip) func(context.Context, pool.Place) error {
+// forwardCall is how a queued call is served on another host; nil for a call that another host has forwarded. body is
+// what was read of it, nil for nothing.
+func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, request pool.Request,
+	body []byte) func(context.Context, pool.Place) error {
 	if callerOf(r) != nil {
 		return nil
 	}
-	arrived, name := time.Now(), r.PathValue("pool")
+	arrived := time.Now()
 	return func(ctx context.Context, to pool.Place) error {
-		caller := peer.CallerOf(principalOf(r), name)
-		caller.Gated, caller.WaitedMS = true, time.Since(arrived).Milliseconds()
-		if !g.HasWorkers(name) {
-			caller.PatienceMS = patience.Milliseconds()
-		}
-		trip := trip
-		trip.Place, trip.Caller = to, caller
-		return g.peers.Forward(w, r.WithContext(ctx), trip)
+		caller := g.guest(r, arrived)
+		caller.Gated = true
+		return g.peers.Forward(w, r.WithContext(ctx),
+			peer.Trip{Place: to, Caller: caller, Body: body, Deadline: request.Deadline})
 	}
+}
+
+// forwardCheckout is how a client is served on another host; nil for one that another host has forwarded. Where the
+// gateway there cannot be used from here, clients may be able to: the lease is asked of Temporal.
+func (g *Gateway) forwardCheckout(w http.ResponseWriter, r *http.Request,
+	request pool.CheckoutRequest) func(context.Context, pool.Place) error {
+	if callerOf(r) != nil {
+		return nil
+	}
+	arrived := time.Now()
+	return func(ctx context.Context, to pool.Place) (err error) {
+		if settled := to.Settled; settled != nil { // by its answer: it is asked for its body before a worker is found
+			defer func() { settled(err == nil) }()
+			to.Settled = nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, checkoutTimeout)
+		defer cancel()
+		body, err := json.Marshal(request)
+		if err != nil {
+			return err
+		}
+		caller := g.guest(r, arrived)
+		caller.Gated = true // a host that does not ask for the body has not seen the request
+		if request.WaitMS == 0 {
+			caller.PatienceMS = 0
+		}
+		err = g.peers.Forward(w, r.WithContext(ctx), peer.Trip{Place: to, Caller: caller, Body: body})
+		if !errors.Is(err, pool.ErrNotTaken) || g.peers.Reaches(to.Peer) {
+			return err
+		}
+		lease, err := g.LeaseByTemporal(ctx, to.Worker, request)
+		if err == nil {
+			writeLease(w, lease)
+		}
+		return err
+	}
+}
+
+// guest describes the client of a request that waits on this host since it arrived.
+func (g *Gateway) guest(r *http.Request, arrived time.Time) peer.Caller {
+	caller := peer.CallerOf(principalOf(r), r.PathValue("pool"))
+	caller.WaitedMS = time.Since(arrived).Milliseconds()
+	if !g.HasWorkers(r.PathValue("pool")) {
+		caller.PatienceMS = guestPatience.Milliseconds()
+	}
+	return caller
 }
 
 // receive reads the body of a forwarded call, which the other gateway sends when a worker has been found for it. It

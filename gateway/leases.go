@@ -3,14 +3,12 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/lease"
-	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 )
 
@@ -32,7 +30,7 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait+answerTimeout)
 	defer cancel()
 	request = request.Identified()
-	request.Forward = g.forwardCheckout(w, r, request, wait)
+	request.Forward = g.forwardCheckout(w, r, request)
 	if caller := callerOf(r); caller != nil {
 		guest := caller.Guest()
 		request.Guest = &guest
@@ -41,7 +39,7 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	if request.Forward != nil && wait == 0 && api.CodeOf(err) == api.CodeNoWorkers &&
 		!g.MayLeave(r.PathValue("pool")) { // it does not overtake those who wait
 		for _, to := range g.peers.Serving(ctx, r.PathValue("pool")) {
-			if request.Forward(ctx, pool.Place{Peer: to}) == nil {
+			if request.Forward(ctx, to) == nil {
 				return nil
 			}
 		}
@@ -57,21 +55,6 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeLease(w, lease)
 	return nil
-}
-
-// forwardCheckout is how a client is served on another host; nil for one that another host has forwarded.
-func (g *Gateway) forwardCheckout(w http.ResponseWriter, r *http.Request,
-	request pool.CheckoutRequest, wait time.Duration) func(context.Context, pool.Place) error {
-	body, _ := json.Marshal(request) // it has only strings and numbers
-	forward := g.forwardWaiting(w, r, min(guestPatience, wait), peer.Trip{Body: body})
-	if forward == nil {
-		return nil
-	}
-	return func(ctx context.Context, to pool.Place) error {
-		ctx, cancel := context.WithTimeout(ctx, checkoutTimeout)
-		defer cancel()
-		return forward(ctx, to)
-	}
 }
 
 func writeLease(w http.ResponseWriter, lease *api.Lease) {

@@ -89,7 +89,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	limitSilence(connection.Conn)
-	request.Forward = g.forwardWaiting(w, r, guestPatience, peer.Trip{Body: request.Body})
+	request.Forward = g.forwardMCP(w, r, request.Body)
 	if caller := callerOf(r); caller != nil {
 		request.Here = true
 		if caller.Gated {
@@ -117,6 +117,24 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
+// forwardMCP has a host with a free worker begin a session. It returns nil if another host has forwarded the request.
+func (g *Gateway) forwardMCP(w http.ResponseWriter, r *http.Request,
+	body []byte) func(context.Context, pool.Place) error {
+	if callerOf(r) != nil {
+		return nil
+	}
+	arrived := time.Now()
+	return func(ctx context.Context, to pool.Place) (err error) {
+		if settled := to.Settled; settled != nil { // by its answer: it asks for the body before a worker is found
+			defer func() { settled(err == nil) }()
+			to.Settled = nil
+		}
+		caller := g.guest(r, arrived)
+		caller.Gated = true
+		return g.peers.Forward(w, r.WithContext(ctx), peer.Trip{Place: to, Caller: caller, Body: body})
+	}
+}
+
 // mcpStore is where the sessions of MCP clients are recorded.
 func (g *Gateway) mcpStore(ctx context.Context, pool string) (sessions.Store, error) {
 	calls, err := g.config.Sessions.Of(ctx, pool)
@@ -124,9 +142,9 @@ func (g *Gateway) mcpStore(ctx context.Context, pool string) (sessions.Store, er
 }
 
 func (g *Gateway) mcpPeer(ctx context.Context, pool, host string) (api.Peer, bool) {
-	for _, to := range g.peers.Serving(ctx, pool) {
-		if to.Host == host {
-			return to, true
+	for _, place := range g.peers.Serving(ctx, pool) {
+		if place.Host == host {
+			return place.Peer, true
 		}
 	}
 	return api.Peer{}, false

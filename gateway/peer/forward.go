@@ -28,8 +28,7 @@ type Trip struct {
 	Caller Caller
 	// Body are the bytes that were read of the request's body already; nil forwards the body of the request itself.
 	Body []byte
-	// Deadline is when a call must end; zero for a request that is none. A call is settled when the peer asks for its
-	// body, since it has found a worker then; any other request is settled by its answer.
+	// Deadline is when a call must end; zero for none.
 	Deadline time.Time
 }
 
@@ -77,14 +76,14 @@ func (b *gatedBody) Close() error { return nil }
 // Forward sends a request to a peer and relays its answer, streams and upgraded connections included. It returns an
 // error only if nothing was written; one that wraps pool.ErrNotTaken says that no worker can have seen the request.
 // It panics with http.ErrAbortHandler when an answer breaks off.
-func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) (err error) {
+func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error {
 	var once sync.Once
 	settled := func(taken bool) {
 		if trip.Settled != nil {
 			once.Do(func() { trip.Settled(taken) })
 		}
 	}
-	defer func() { settled(err == nil) }()
+	defer settled(false)
 	base, err := p.reach(trip.Peer)
 	if err != nil {
 		return notTaken(err)
@@ -104,9 +103,8 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) (err 
 		}
 		caller.Empty = length == 0
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() {
-			if body.asked.Store(true); !trip.Deadline.IsZero() {
-				settled(true)
-			}
+			body.asked.Store(true)
+			settled(true)
 		}})
 	}
 	var failure error

@@ -3,8 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -25,6 +24,9 @@ const (
 	// peer's knowledge. It doubles with each further refusal in a row, maxRefusals times.
 	refusedPause = 10 * time.Millisecond
 	maxRefusals  = 3
+	// clientPace is the time between two clients whose leases on a host that does not answer are asked of Temporal. It
+	// doubles as refusedPause does.
+	clientPace = 500 * time.Millisecond
 	// settleWait bounds the wait until the peer has taken what was sent: it may take long to grant a lease, or let the
 	// guest wait for a worker.
 	settleWait = 50 * time.Millisecond
@@ -49,7 +51,9 @@ type lane struct {
 	to       api.Peer
 	wake     chan struct{}
 	stop     context.CancelFunc
-	refusals int // in a row
+	refusals int       // in a row
+	leaseAt  time.Time // the earliest time for the next lease
+	workers  []string  // in service there, guarded by the lock of Peers
 }
 
 // Waits says that a call or a client of a pool begins to wait. It does not block.
@@ -123,17 +127,19 @@ func (s *seeker) follow(status api.PoolStatus) {
 	defer p.mu.Unlock()
 	s.followed = time.Now()
 	for to, l := range s.lanes {
-		if !slices.Contains(hosts, to) {
+		if hosts[to] == nil {
 			l.stop()
 			delete(s.lanes, to)
 		}
 	}
-	for _, to := range hosts {
+	for to, workers := range hosts {
 		if s.lanes[to] == nil && !p.closed {
 			ctx, stop := context.WithCancel(p.life)
-			l := &lane{to: to, wake: make(chan struct{}, 1), stop: stop}
+			l := &lane{to: to, wake: make(chan struct{}, 1), stop: stop, workers: workers}
 			s.lanes[to] = l
 			p.work.Go(func() { s.serve(ctx, l) })
+		} else if l := s.lanes[to]; l != nil {
+			l.workers = workers
 		}
 	}
 }
@@ -154,7 +160,8 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 		if err != nil {
 			if ctx.Err() == nil {
 				p.failed(l.to, err)
-				sleep.For(ctx.Done(), p.pause(l.to))
+				s.lease(ctx, l)
+				sleep.For(ctx.Done(), min(p.pause(l.to), clientPace))
 			}
 			continue
 		}
@@ -166,10 +173,12 @@ func (s *seeker) serve(ctx context.Context, l *lane) {
 // counts them. A peer that has refused one is asked again a little later.
 func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	settled, sent, refused := make(chan bool, free), 0, false
-	place := pool.Place{Peer: l.to, Settled: func(taken bool) { settled <- taken }}
+	place := s.peers.place(l)
+	place.Settled = func(taken bool) { settled <- taken }
 	queue := s.peers.config.Queue
 	// what was refused may be a client that no worker there may serve now: it does not keep calls from those workers
-	for sent < free && (l.refusals > 0 && queue.Send(s.pool, false, place) || queue.Send(s.pool, true, place)) {
+	for sent < free && (l.refusals > 0 && queue.Send(s.pool, pool.Calls, place) ||
+		queue.Send(s.pool, pool.CallsAndClients, place)) {
 		sent++
 	}
 	late := time.After(settleWait)
@@ -191,28 +200,67 @@ func (s *seeker) send(ctx context.Context, l *lane, free int) {
 	l.refusals = min(l.refusals+1, maxRefusals)
 }
 
-// Serving are the peers that have workers of a pool in service, as its roster says; none while Temporal is down.
-func (p *Peers) Serving(ctx context.Context, name string) []api.Peer {
-	p.Waits(name) // so that the next one need not read the roster
-	p.mu.Lock()
-	if s := p.seekers[name]; s != nil && time.Since(s.followed) < 2*rosterFresh {
-		defer p.mu.Unlock()
-		return slices.Collect(maps.Keys(s.lanes))
+// lease has a client, which may reach the host of a peer that cannot be used from here, get a lease there from
+// Temporal, unless the last one was too short a time ago.
+func (s *seeker) lease(ctx context.Context, l *lane) {
+	if time.Now().Before(l.leaseAt) {
+		return
 	}
-	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	status, _ := p.config.Status(ctx, name)
-	return p.serving(status)
+	settled, place := make(chan bool, 1), s.peers.place(l)
+	place.Settled = func(taken bool) { settled <- taken }
+	if !s.peers.config.Queue.Send(s.pool, pool.Clients, place) {
+		return
+	}
+	select {
+	case taken := <-settled:
+		if l.refusals = min(l.refusals+1, maxRefusals); taken {
+			l.refusals = 0
+		}
+	case <-ctx.Done():
+	}
+	l.leaseAt = time.Now().Add(clientPace << l.refusals)
 }
 
-// serving are the other hosts that have workers in service.
-func (p *Peers) serving(status api.PoolStatus) (hosts []api.Peer) {
+// place is the peer of a lane, with a worker of the pool there.
+func (p *Peers) place(l *lane) pool.Place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return pool.Place{Peer: l.to, Worker: l.workers[rand.IntN(len(l.workers))]}
+}
+
+// Serving are the peers that have workers of a pool in service, as its roster says; none while Temporal is down.
+func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) {
+	p.Waits(name) // so that the next one need not read the roster
+	p.mu.Lock()
+	hosts := make(map[api.Peer][]string)
+	s := p.seekers[name]
+	fresh := s != nil && time.Since(s.followed) < 2*rosterFresh
+	if fresh {
+		for to, l := range s.lanes {
+			hosts[to] = l.workers
+		}
+	}
+	p.mu.Unlock()
+	if !fresh {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		status, _ := p.config.Status(ctx, name)
+		hosts = p.serving(status)
+	}
+	for to, workers := range hosts {
+		places = append(places, pool.Place{Peer: to, Worker: workers[rand.IntN(len(workers))]})
+	}
+	return places
+}
+
+// serving are the workers in service on other hosts.
+func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
+	hosts := make(map[api.Peer][]string)
 	for _, w := range status.Workers {
-		to := api.Peer{Host: w.Host, Endpoint: w.Endpoint}
 		other := w.Host != p.config.HostID && w.Endpoint != "" && w.Endpoint != p.config.Endpoint()
-		if other && !w.Gone && !w.Removing && w.State.InService() && !slices.Contains(hosts, to) {
-			hosts = append(hosts, to)
+		if other && !w.Gone && !w.Removing && w.State.InService() {
+			to := api.Peer{Host: w.Host, Endpoint: w.Endpoint}
+			hosts[to] = append(hosts[to], api.WorkerName(status.Pool, w.Slot))
 		}
 	}
 	return hosts

@@ -92,7 +92,7 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 		found, err := d.find(ctx, pool, "")
 		_, other := errors.AsType[api.OtherHostError](err)
 		switch {
-		case found != nil && (!other || c.forward != nil && d.reachesAny(err)):
+		case found != nil && (!other || c.forward != nil):
 			c.pool, c.refusal = found, err
 		case p == nil || found != nil || !api.CodeOf(err).Retryable():
 			return nil, err
@@ -112,6 +112,19 @@ func (c *checkout) send(ctx context.Context, to Place) (done bool) {
 	err := c.forward(ctx, to)
 	c.refusal = err
 	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !Started(err) && !mayBeGranted(err)
+}
+
+// LeaseByTemporal leases a worker of another host whose gateway cannot be used from here.
+func (d *Dispatcher) LeaseByTemporal(ctx context.Context, worker string, r CheckoutRequest) (*api.Lease, error) {
+	name, _, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return nil, err
+	}
+	c := newCheckout(r)
+	if c.pool = d.knownPool(name); c.pool == nil {
+		return nil, ErrClosing
+	}
+	return c.ask(ctx, worker, nil)
 }
 
 func newCheckout(r CheckoutRequest) *checkout {
@@ -153,7 +166,7 @@ func (c *checkout) wait(ctx context.Context) (*api.Lease, error) {
 		case err != nil:
 			return nil, err
 		default:
-			lease, err := c.ask(ctx, u)
+			lease, err := c.ask(ctx, u.worker, u)
 			if err == nil || !mayBeGranted(err) {
 				return lease, err
 			}
@@ -255,9 +268,10 @@ func (u *upstream) unreserveLocked() {
 	u.openedLocked()
 }
 
-// ask asks the worker that is reserved for the client for the lease, once. Temporal carries out a request whose sender
-// has left: a lease that comes too late is returned, since it would cost the worker its process when it expires.
-func (c *checkout) ask(ctx context.Context, u *upstream) (*api.Lease, error) {
+// ask asks a worker for the lease, once; u is what is reserved of it for the client, nil on another host. Temporal
+// carries out a request whose sender has left: a lease that comes too late is returned, since it would cost the worker
+// its process when it expires.
+func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Lease, error) {
 	p, d := c.pool, c.pool.dispatcher
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
@@ -266,21 +280,23 @@ func (c *checkout) ask(ctx context.Context, u *upstream) (*api.Lease, error) {
 	p.checkouts++
 	p.mu.Unlock()
 	sent := time.Now()
-	lease, err := d.config.Control.Checkout(attempt, u.worker, c.options)
+	lease, err := d.config.Control.Checkout(attempt, worker, c.options)
 	p.mu.Lock()
 	p.checkouts--
-	if err == nil {
-		u.refusals, u.retryAt = 0, time.Time{}
-		u.retireForLocked(*lease)
-		p.adoptForLocked(*lease, c.options.RequestID, sent)
-	} else { // clients may ask the worker again later
-		u.retryAt = time.Now().Add(min(refusalPause<<min(u.refusals, 10), maxRefusalPause))
-		u.refusals++
-		if api.CodeOf(err) != api.CodeUnavailable {
-			u.stats.refused++
+	if u != nil {
+		if err == nil {
+			u.refusals, u.retryAt = 0, time.Time{}
+			u.retireForLocked(*lease)
+			p.adoptForLocked(*lease, c.options.RequestID, sent)
+		} else { // clients may ask the worker again later
+			u.retryAt = time.Now().Add(min(refusalPause<<min(u.refusals, 10), maxRefusalPause))
+			u.refusals++
+			if api.CodeOf(err) != api.CodeUnavailable {
+				u.stats.refused++
+			}
 		}
+		u.unreserveLocked() // after the lease has closed it
 	}
-	u.unreserveLocked() // after the lease has closed it
 	closed := p.closed
 	p.mu.Unlock()
 	switch {

@@ -21,7 +21,7 @@ type Peers interface {
 	// Reaches reports whether a gateway may be reached.
 	Reaches(api.Peer) bool
 	// Serving are the hosts that have workers of the pool in service, without this one. It may wait for the roster.
-	Serving(ctx context.Context, pool string) []api.Peer
+	Serving(ctx context.Context, pool string) []Place
 }
 
 // reachesAny reports whether the error refers to another gateway that may be reached.
@@ -33,6 +33,8 @@ func (d *Dispatcher) reachesAny(err error) bool {
 // Place is where a call or a client may go on another host.
 type Place struct {
 	api.Peer
+	// Worker is one there in service, for LeaseByTemporal.
+	Worker string
 	// Settled must be called once: when the other gateway has taken the call or the client, or has refused it.
 	Settled func(taken bool)
 }
@@ -64,26 +66,38 @@ func (t Target) AsGuest(g Guest) Target {
 	return t
 }
 
-// Send sends the first in the queue of a pool that may leave it to a place, which its Forward gets: a call or, with
-// clients, a call or a client. Send reports false if none waits.
-func (d *Dispatcher) Send(pool string, clients bool, to Place) bool {
-	return d.leaver(pool, clients, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
+// Leavers are those who may leave the queue for another host.
+type Leavers int
+
+const (
+	CallsAndClients Leavers = iota
+	Calls
+	Clients // none while Temporal does not answer, which grants their leases
+)
+
+// Send sends the first in the queue of a pool that may leave it to a place: its Forward gets that. Send reports false
+// if none waits.
+func (d *Dispatcher) Send(pool string, who Leavers, to Place) bool {
+	if who == Clients && d.monitor.lost.Load() {
+		return false
+	}
+	return d.leaver(pool, who, func(p *poolState, w *waiter) { p.refuseLocked(w, &sentToPeer{to}) })
 }
 
 // MayLeave reports whether a call or a client of the pool waits that may go to another host.
 func (d *Dispatcher) MayLeave(pool string) bool {
-	return d.leaver(pool, true, func(*poolState, *waiter) {})
+	return d.leaver(pool, CallsAndClients, func(*poolState, *waiter) {})
 }
 
 // leaver calls use with the first in the queue of a pool that may leave it, and reports whether there is one.
-func (d *Dispatcher) leaver(pool string, clients bool, use func(*poolState, *waiter)) bool {
+func (d *Dispatcher) leaver(pool string, who Leavers, use func(*poolState, *waiter)) bool {
 	p := d.knownPool(pool)
 	if p == nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.queue.Leaver(clients)
+	w := p.queue.Leaver(who)
 	if w == nil || p.closed != nil {
 		return false
 	}
@@ -91,9 +105,9 @@ func (d *Dispatcher) leaver(pool string, clients bool, use func(*poolState, *wai
 	return true
 }
 
-// Refer refuses the queued calls and clients of a pool none of whose workers is here, if the roster shows that the
-// workers have started on other hosts, unless those may be reached: the callers may reach the gateways that the error
-// names. It reports whether somebody still waits.
+// Refer refuses the queued calls of a pool none of whose workers is here, if the roster shows that they have started on
+// other hosts, unless the calls may go there: their callers may reach the gateways that the error names. Clients that
+// may leave wait on, since Temporal may grant them a lease there. It reports whether somebody still waits.
 func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	p, err := d.knownPool(roster.Pool), poolAvailability(roster, d.config.HostID)
 	if p == nil {
@@ -106,7 +120,7 @@ func (d *Dispatcher) Refer(roster api.PoolStatus) (waits bool) {
 	defer p.mu.Unlock()
 	if refuses {
 		for _, w := range p.queue.All() {
-			if w.forward == nil || !reached {
+			if w.forward == nil || w.call != nil && !reached {
 				p.refuseLocked(w, err)
 			}
 		}
@@ -140,8 +154,8 @@ func (p *poolState) home(ctx context.Context, key string, headers map[string]str
 	ctx, cancel := context.WithTimeout(ctx, homeTimeout)
 	defer cancel()
 	for _, to := range d.config.Peers.Serving(ctx, p.pool) {
-		if hash := hashKey(key + to.Host); hash > highest && d.config.Peers.Reaches(to) {
-			home, highest = &Place{Peer: to}, hash
+		if hash := hashKey(key + to.Host); hash > highest && d.config.Peers.Reaches(to.Peer) {
+			home, highest = &to, hash
 		}
 	}
 	return home

@@ -204,12 +204,12 @@ func (q *queue) First(l line) *waiter {
 	return nil
 }
 
-// Leaver returns the next call that may go to another host, or with clients the next call or client; nil if there is
-// none.
-func (q *queue) Leaver(clients bool) (first *waiter) {
+// Leaver returns the next that may go to another host, nil if there is none.
+func (q *queue) Leaver(who Leavers) (first *waiter) {
 	for l, waiting := range q.lines {
 		w := waiting.First()
-		if w != nil && l.leaves && (clients || !l.clients) && (first == nil || w.before(first.arrival)) {
+		if w != nil && l.leaves && (who == CallsAndClients || l.clients == (who == Clients)) &&
+			(first == nil || w.before(first.arrival)) {
 			first = w
 		}
 	}

@@ -115,17 +115,16 @@ func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 	require.Same(t, other, q.First(line{worker: "p/1"}))
 	require.Nil(t, q.First(line{worker: "p/2"}))
 	require.True(t, first.before(bound.arrival) && bound.before(other.arrival) && urgent.before(first.arrival))
-	require.Nil(t, q.Leaver(true))
+	require.Nil(t, q.Leaver(CallsAndClients))
 	require.True(t, q.Remove(last))
 	last.forward = func(context.Context, Place) error { return nil }
 	q.Push(last)
-	require.Same(t, last, q.Leaver(true), "behind those that must stay")
+	require.Same(t, last, q.Leaver(CallsAndClients), "behind those that must stay")
 	client := newWaiter(nil, nil, &Target{})
 	client.at, client.timeout, client.forward = time.Now().Add(-time.Hour), time.Hour, last.forward
 	client.arrival = arrivalOf(client.at, 0, client.timeout, 100)
 	q.Push(client)
-	require.Same(t, client, q.Leaver(true))
-	require.Same(t, last, q.Leaver(false))
+	require.Same(t, client, q.Leaver(CallsAndClients))
 	require.Equal(t, 1, q.Clients())
 	held := newWaiter(nil, &Call{}, &Target{arrived: client.arrival})
 	held.held, held.timeout, held.forward = "s", time.Minute, last.forward
@@ -133,7 +132,7 @@ func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 	require.Same(t, held, q.First(line{session: "s"}))
 	require.True(t, q.Remove(client))
 	require.True(t, q.Remove(held))
-	require.Same(t, last, q.Leaver(true), "a held call must not leave")
+	require.Same(t, last, q.Leaver(CallsAndClients), "a held call must not leave")
 	for _, w := range []*waiter{urgent, first, bound, other, last} {
 		require.True(t, q.Remove(w))
 		require.False(t, q.Remove(w), "it was removed before")

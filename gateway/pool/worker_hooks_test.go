@@ -105,7 +105,7 @@ func TestACallOfASessionThatIsNotReleasedEndsWithTheGateway(t *testing.T) {
 	require.ErrorIs(t, <-call, api.ErrUnavailable)
 }
 
-// Another host has refused a client for good: it does not wait for a second answer.
+// Temporal has refused a client for good that another host was to serve: it does not wait for a second answer.
 func TestAClientIsNotAskedForAgainAfterAFinalRefusal(t *testing.T) {
 	e := newEnv(t)
 	e.start(1)
@@ -118,7 +118,7 @@ func TestAClientIsNotAskedForAgainAfterAFinalRefusal(t *testing.T) {
 			Forward: func(context.Context, Place) error { return api.Errorf(api.CodeInvalid, "the ttl is too long") }})
 		failed <- err
 	}()
-	require.Eventually(t, func() bool { return e.dispatcher.Send("p", true, Place{}) }, timeout, poll)
+	require.Eventually(t, func() bool { return e.dispatcher.Send("p", Clients, Place{}) }, timeout, poll)
 	require.Equal(t, api.CodeInvalid, api.CodeOf(<-failed))
 }
 
