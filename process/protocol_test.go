@@ -74,9 +74,13 @@ func call(t *testing.T, p *Process, method, params string) string {
 	return string(response.Payload)
 }
 
-func TestPrintsOfAFramesWorkerAreLogs(t *testing.T) {
-	p := begin(t, open(t), python(t, `print("loading the model")`))
+func TestAFramesWorkerHasThePoolsBoundOfMessagesAndItsPrintsAreLogs(t *testing.T) {
+	sp := python(t, `print("loading the model")`)
+	sp.Pool.MaxMessage = 1 << 10
+	p := begin(t, open(t), sp)
 	require.Equal(t, "hello", call(t, p, "echo", "hello"))
+	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 2<<10)})
+	require.ErrorIs(t, err, wire.ErrTooLarge)
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "no log line")
 	require.Equal(t, "stdout", p.Logs()[0].Stream)
 	require.Equal(t, "loading the model", p.Logs()[0].Text)

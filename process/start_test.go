@@ -173,7 +173,7 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	require.ErrorContains(t, old.Probe(t.Context()), "the process has ended")
 	require.ErrorIs(t, errorOf(old.ApplyLimits(0, 0)), ErrUnavailable)
 	require.Error(t, old.CollectGarbage(t.Context()))
-	require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), "has already ended")
+	require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), "has already ended: "+was.Reason)
 	require.NotZero(t, old.LatestSample())
 	require.Equal(t, p.LatestSample(), old.LatestSample())
 }

@@ -2,7 +2,6 @@ package sweeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,7 +111,10 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 				names = append(names, api.WorkerName(pool, slot))
 			}
 		}
-		return names, errors.Join(err, s.endDemand(ctx, poolID, r))
+		if err := s.endDemand(ctx, poolID, r); err != nil {
+			s.Logger.Warn("a pool that does not answer may count the demand of an ended epoch until that expires", "error", err)
+		}
+		return names, err
 	}
 	s.reportDown(status)
 	if status.Scale != nil && slices.ContainsFunc(status.Scale.Demand,

@@ -54,6 +54,9 @@ def session():
     c.count("asked")
     return c.session["key"]
 
+@tempool.method
+def die(): os._exit(3)
+
 tempool.run(threads=int(os.environ.get("THREADS", "1")))
 `},
 	{"node", []string{"node", "--input-type=module", "-e"}, `
@@ -64,6 +67,7 @@ method('count', function* (n) { for (let i = 0; i < n; i++) yield i })
 method('fail', () => { throw new Fatal('broken', { code: 'hardware', data: { unit: 1 } }) })
 method('wait', () => new Promise((resolve) => context().signal.addEventListener('abort', resolve)))
 method('session', () => { const c = context(); c.count('asked'); return c.session.get('key') })
+method('die', () => process.exit(3))
 run()
 `},
 	{"go", nil, ""}, // sdk/go/internal/testworker
@@ -162,7 +166,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		ctx := within(t)
 		hello, said := HelloOf(c)
 		require.True(t, said)
-		require.Equal(t, []string{"count", "echo", "fail", "session", "square", "wait"}, hello.Methods)
+		require.Equal(t, []string{"count", "die", "echo", "fail", "session", "square", "wait"}, hello.Methods)
 		require.True(t, strings.HasPrefix(hello.SDK, s.name+"/"))
 		require.NoError(t, c.Ping(ctx))
 
@@ -241,6 +245,24 @@ func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
 			callers.Wait()
 		})
 	}
+}
+
+func TestADyingWorkerFailsItsConn(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		c, cmd := s.start(t, Options{})
+		_, err := c.Call(within(t), Request{Method: "die"})
+		requireStarted(t, true, err)
+		require.ErrorIs(t, err, ErrPeerClosed)
+		var exit *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &exit)
+		require.Equal(t, 3, exit.ExitCode())
+
+		c, cmd = s.start(t, Options{})
+		require.NoError(t, cmd.Process.Kill())
+		await(t, c.Done())
+		require.ErrorIs(t, c.Err(), ErrPeerClosed)
+		require.Error(t, cmd.Wait())
+	})
 }
 
 func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {

@@ -1,10 +1,8 @@
 package dualwrite
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -64,12 +62,12 @@ func (r *replicator) compareAll(ctx context.Context) error {
 		if !r.guardSecondary || len(others) == 0 {
 			return nil
 		}
-		next, stop := iter.Pull2(sessions.List(ctx, r.stores.primary, "")) // its index may name sessions that it has lost
-		defer stop()
-		if _, err, some := next(); err != nil || !some {
-			return cmp.Or(err, error(errEmptyPrimary))
+		newest := ids[max(0, len(ids)-comparePageSize):] // the index may name sessions that the store has lost
+		found, err := r.stores.primary.Peek(ctx, newest)
+		if err == nil && !slices.ContainsFunc(found, func(s *sessions.Session) bool { return s != nil }) {
+			return errEmptyPrimary
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err

@@ -185,6 +185,12 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).has(1, "tempool_worker_state", "worker", "seen/0", "state", "suspended")
 	}, waitTimeout, 100*time.Millisecond)
+	for range 10 {
+		response, answer, err := send(t.Context(), client, "POST", "/v1/pools/seen/call/echo", `1`)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, answer)
+		require.Equal(t, "seen/1", response.Header.Get("Tempool-Worker"), "the suspended worker gets no call")
+	}
 
 	t.Run("promtool accepts them", func(t *testing.T) {
 		need.Program(t, "promtool")

@@ -58,6 +58,7 @@ func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
 	r = fail(t, f, "call", "hello", "greet")
 	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
+	require.Equal(t, "unavailable", failure(t, ctl(t, f, "ps", "-o", "json")).Code)
 }
 
 // startGateway starts an HTTP server as a gateway, on TCP or on a Unix socket, and returns its endpoint.

@@ -28,6 +28,7 @@ type fakeControlPlane struct {
 	missing   []string
 	agents    tempool.Agents
 	pools     map[string]*fakePool
+	startErr  error
 	dialErr   error
 	requests  []string
 	replayed  []lifecycle.Transition
@@ -179,7 +180,7 @@ func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (s
 
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
 	f.record("start " + start.Pool)
-	return nil
+	return f.startErr
 }
 
 func (f *fakeControlPlane) ListPools(context.Context) ([]string, error) {

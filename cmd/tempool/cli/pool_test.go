@@ -170,6 +170,13 @@ func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 	}
 }
 
+func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
+	f := newFakeControlPlane()
+	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with tempool pool apply")
+	r := fail(t, f, "pool", "start", "-f", poolFile(t))
+	require.Equal(t, "tempool: pool python is running already; change it with tempool pool apply\n", r.err)
+}
+
 func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,

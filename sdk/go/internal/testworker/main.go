@@ -53,6 +53,7 @@ func main() {
 		_, err = call.Session().Get(ctx, "key", &value)
 		return value, err
 	})
+	sdk.Method("die", func(context.Context, any) (any, error) { os.Exit(3); return nil, nil })
 	sdk.Run()
 }
 
