@@ -140,6 +140,7 @@ func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("mcp", "--listen", "127.0.0.1:0")
 	_, _ = env.ctl(cli.ExitOK, "mcp", "import", config, "--start", "--dir", dir)
+	t.Cleanup(func() { env.logHistories(env.client.Pool("everything"), 1) })
 	client := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), env.mcpURL("everything"),
 		spec.MCPSession)
 	got, err := client.CombinedOutput()
