@@ -103,17 +103,18 @@ change without it.`,
 			}
 		}
 		for _, limit := range []struct {
-			flag         string
-			value, least int64
+			flag      string
+			tooLow    bool
+			is, least any
 		}{
-			{"capacity", int64(config.Capacity), 1},
-			{"log-size", config.LogBytes, logs.MinWorkerBytes},
-			{"max-connections", int64(config.Limits.Connections), 1},
-			{"max-client-connections", int64(config.Limits.ClientConnections), 0},
-			{"body-memory", config.Limits.BodyBytes, 1},
+			{"capacity", config.Capacity < 1, config.Capacity, 1},
+			{"log-size", config.LogBytes < logs.MinWorkerBytes, spec.Bytes(config.LogBytes), spec.Bytes(logs.MinWorkerBytes)},
+			{"max-connections", config.Limits.Connections < 1, config.Limits.Connections, 1},
+			{"max-client-connections", config.Limits.ClientConnections < 0, config.Limits.ClientConnections, 0},
+			{"body-memory", config.Limits.BodyBytes < 1, spec.Bytes(config.Limits.BodyBytes), spec.Bytes(1)},
 		} {
-			if limit.value < limit.least {
-				return usagef("--%s is %d; it must be at least %d", limit.flag, limit.value, limit.least)
+			if limit.tooLow {
+				return usagef("--%s is %v; it must be at least %v", limit.flag, limit.is, limit.least)
 			}
 		}
 		config.Address, config.Namespace, config.Payloads = a.options.Address, a.options.Namespace, a.options.Payloads

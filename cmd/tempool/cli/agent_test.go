@@ -54,28 +54,26 @@ func TestSettingsComeFromFlagsTheEnvironmentAndAFile(t *testing.T) {
 	requireCode(t, ExitOK, again)
 	require.Contains(t, again.out, `"value": 5`)
 
-	for text, says := range map[string]string{
-		"\ncapcity = 3":          ":2: capcity: unknown key; nearest known key: capacity",
-		"[agent]\ncapacity = 3":  ":1: agent: unknown key",
-		"capacity = \"many\"":    ":1: capacity: many is not allowed; allowed: a whole number",
-		"labels = \"gpu\"":       ":1: labels: gpu is not allowed; allowed: a list of strings",
-		"log_level = \"loud\"":   ":1: log_level: \"loud\" is not allowed: write debug, info, warn or error",
-		"capacity = 3\ncapacity": ":2: invalid TOML",
+	for text, c := range map[string]struct {
+		exit int
+		says string
+	}{
+		"\ncapcity = 3":         {ExitFailed, file + ":2: capcity: unknown key; nearest known key: capacity"},
+		"[agent]\ncapacity = 3": {ExitFailed, file + ":1: agent: unknown key"},
+		"capacity = \"many\"":   {ExitFailed, file + ":1: capacity: many is not allowed; allowed: a whole number"},
+		"labels = \"gpu\"":      {ExitFailed, file + ":1: labels: gpu is not allowed; allowed: a list of strings"},
+		"log_level = \"loud\"": {ExitFailed,
+			file + ":1: log_level: \"loud\" is not allowed: write debug, info, warn or error"},
+		"capacity = 3\ncapacity":      {ExitFailed, file + ":2: invalid TOML"},
+		"capacity = 0":                {ExitUsage, "--capacity is 0; it must be at least 1"},
+		"max_connections = 0":         {ExitUsage, "--max-connections is 0; it must be at least 1"},
+		"max_client_connections = -1": {ExitUsage, "--max-client-connections is -1; it must be at least 0"},
+		"body_memory = \"0\"":         {ExitUsage, "--body-memory is 0B; it must be at least 1B"},
+		"log_size = \"0\"":            {ExitUsage, "--log-size is 0B; it must be at least 1MiB"},
 	} {
 		r := run(text, "--check")
-		requireCode(t, ExitFailed, r)
-		require.Contains(t, r.err, file+says)
-	}
-	for limit, says := range map[string]string{
-		"capacity = 0":                "--capacity is 0; it must be at least 1",
-		"max_connections = 0":         "--max-connections is 0; it must be at least 1",
-		"max_client_connections = -1": "--max-client-connections is -1; it must be at least 0",
-		"body_memory = \"0\"":         "--body-memory is 0; it must be at least 1",
-		"log_size = \"0\"":            "--log-size is 0; it must be at least 1048576",
-	} {
-		r := run(limit, "--check")
-		requireCode(t, ExitUsage, r)
-		require.Contains(t, r.err, says)
+		requireCode(t, c.exit, r)
+		require.Contains(t, r.err, c.says)
 	}
 	require.Equal(t, "the settings are valid\n", run("capacity = 3", "--check", "--state-dir", t.TempDir()).out)
 }
