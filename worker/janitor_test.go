@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/mocks"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
@@ -31,43 +31,42 @@ func TestAPoolVouchesForTheIncarnationsOfItsRoster(t *testing.T) {
 	require.False(t, poolRecord(nil).names(0, 0), "the pool did not answer")
 }
 
-func TestASweepLooksAtWhatItMustAndAtTheOthersByTurns(t *testing.T) {
-	record := poolRecord{}
-	var all []resident
-	for slot := range 3 * janitorTurns {
-		record[slot] = 1
-		all = append(all, resident{new(process.Process), "many", slot, 1})
+func TestASweepInspectsTheProcessesThatTheirPoolDoesNotName(t *testing.T) {
+	processes := supervisor(t)
+	named := start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
+	closed := start(t, processes, "p/1", func(*spec.Spec) {}, "sleep", "1000")
+	stale := start(t, processes, "p/2", func(*spec.Spec) {}, "sleep", "1000")
+	draining := start(t, processes, "p/3", func(*spec.Spec) {}, "sleep", "1000")
+	temporal := &mocks.Client{}
+	describe := func(id string, status enums.WorkflowExecutionStatus) {
+		temporal.On("DescribeWorkflowExecution", mock.Anything, id,
+			"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
+		}, nil).Once()
 	}
-	pools, inspections := map[string]poolRecord{"many": record}, map[*process.Process]inspection{}
-	now := time.Now()
-	sweep := func() (slots []int) {
-		for _, r := range due(all, pools, inspections) {
-			slots = append(slots, r.slot)
-			inspections[r.process] = inspection{at: now}
-		}
-		now = now.Add(janitorInterval)
-		return slots
+	answer := func(id, query string, fill func(any)) {
+		value := &mocks.Value{}
+		value.On("Get", mock.Anything).Run(func(args mock.Arguments) { fill(args[0]) }).Return(nil)
+		temporal.On("QueryWorkflow", mock.Anything, id, "", query).Return(value, nil).Once()
 	}
-	require.Len(t, sweep(), len(all), "all are new")
-	inspected := map[int]bool{}
-	for range 3 {
-		slots := sweep()
-		require.Len(t, slots, janitorTurns)
-		for _, slot := range slots {
-			inspected[slot] = true
-		}
-	}
-	require.Len(t, inspected, len(all), "each has had its turn")
-
-	record[40] = 2
-	delete(record, 30)
-	slots := sweep()
-	require.Equal(t, []int{30, 40}, slots[:2])
-	require.Len(t, slots, 2+janitorTurns)
-	require.NotContains(t, slots[2:], 30)
-
-	pools["many"] = nil
-	require.Len(t, sweep(), len(all), "the pool did not answer")
+	describe("tempool/p", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	answer("tempool/p", api.QueryStatus, func(status any) {
+		status.(*api.PoolStatus).Workers = []api.RosterEntry{{Slot: 0, Incarnation: named.Incarnation()},
+			{Slot: 1, Gone: true}, {Slot: 2, Incarnation: 7}, {Slot: 3, Incarnation: 7}}
+	})
+	describe("tempool/p/1", enums.WORKFLOW_EXECUTION_STATUS_TERMINATED)
+	describe("tempool/p/2", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	answer("tempool/p/2", api.QueryState, func(state any) { state.(*api.WorkerState).Incarnation = 7 })
+	describe("tempool/p/3", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	answer("tempool/p/3", api.QueryState, func(state any) {
+		*state.(*api.WorkerState) = api.WorkerState{Incarnation: 7, Draining: []int64{draining.Incarnation()}}
+	})
+	(&janitor{temporal: temporal, processes: processes, log: slog.New(slog.DiscardHandler)}).sweep(t.Context())
+	<-closed.Done()
+	<-stale.Done()
+	require.False(t, named.HasEnded())
+	require.False(t, draining.HasEnded())
+	temporal.AssertExpectations(t)
 }
 
 // What an operator has paused goes on later: its processes stay.
@@ -83,7 +82,6 @@ func TestAPausedWorkflowIsNotClosed(t *testing.T) {
 			"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
 			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
 		}, nil)
-		_, isClosed := (&janitor{temporal: temporal}).describe(t.Context(), "id")
-		require.Equal(t, closed, isClosed, status)
+		require.Equal(t, closed, (&janitor{temporal: temporal}).isClosed(t.Context(), "id"), status)
 	}
 }
