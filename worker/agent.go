@@ -129,7 +129,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
-		a.cleanUp(ctx.Err() != nil)
+		a.abandon(ctx.Err() != nil)
 		return nil, err
 	}
 	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(),

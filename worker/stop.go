@@ -32,52 +32,17 @@ func (a *Agent) stop() error {
 	a.log.Info("agent stopping", "processes", a.processes.Live())
 	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
 	defer cancel()
-	var placements sync.WaitGroup
-	for _, w := range a.placement {
-		placements.Go(w.Stop)
-	}
-	placements.Wait()
-	a.poolQueues.close()
+	a.stopTaking()
 	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
-	ended := sleep.Done(a.slots.processes.Wait)
 	if !keep {
 		close(a.stopping) // the workers are notified, and drain and stop their processes through this agent
 		select {
-		case <-ended:
+		case <-sleep.Done(a.slots.processes.Wait):
 		case <-ctx.Done():
 			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
 		}
 	}
-	_ = a.gateway.Leave(ctx) // Close returns its error, too
-	var leave api.LeaveRequest
-	if keep {
-		leave.Usage = a.host.Release()
-	}
-	if err := a.gateway.Close(ctx); err != nil {
-		a.log.Warn("closing the gateway failed", "error", err)
-	}
-	a.stopBackground()
-	a.goroutines.Wait()
-	if keep {
-		leave.Kept = a.handOver()
-	}
-	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
-	defer cancelKill()
-	err := a.processes.Close(killCtx)
-	<-ended
-	a.host.WaitMonitors()
-	a.outbox.close(killCtx)
-	// or this agent would poll the activity that notifies of its own end, and wait for its own workflow worker
-	a.sweeper.Stop()
-	a.membership.leave(killCtx, leave) // with no other process left; this agent's own workflow worker may have to answer
-	for _, w := range a.serving {
-		w.Stop()
-	}
-	a.poolQueues.waitClosed()
-	a.hostCalls.Wait()
-	err = errors.Join(err, a.stores.Close())
-	a.temporal.Close()
-	a.traces.shutdown()
+	err := a.release(ctx, keep)
 	if a.webhook != nil {
 		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancelFlush()
@@ -87,46 +52,69 @@ func (a *Agent) stop() error {
 	return err
 }
 
-// cleanUp releases what a failed start has opened. One that was cancelled hands what it has taken over to the next
-// agent, unless its workers may know of this one.
-func (a *Agent) cleanUp(cancelled bool) {
+// abandon ends an agent whose start has failed. One that was cancelled hands what it has taken over to the next agent,
+// unless its workers may know of this one.
+func (a *Agent) abandon(cancelled bool) {
 	keep := cancelled && a.membership != nil && a.membership.epoch() == 0 && len(a.membership.request.Kept) > 0
-	if a.membership != nil {
-		a.membership.leave(context.Background(), api.LeaveRequest{})
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	a.stopTaking()
+	_ = a.release(ctx, keep) // the error of the start matters
+}
+
+// stopTaking stops polling for processes and calls of pools.
+func (a *Agent) stopTaking() {
+	var placements sync.WaitGroup
+	for _, w := range a.placement {
+		placements.Go(w.Stop)
 	}
-	for _, w := range append(a.placement, a.serving...) {
-		w.Stop()
-	}
-	if a.sweeper != nil {
-		a.sweeper.Stop()
-	}
+	placements.Wait()
 	a.poolQueues.close()
+}
+
+// release ends the processes, or hands them to the next agent, and then all parts of the agent that its start has
+// opened. ctx bounds the calls in flight.
+func (a *Agent) release(ctx context.Context, keep bool) (err error) {
+	var leave api.LeaveRequest
+	if a.gateway != nil {
+		_ = a.gateway.Leave(ctx) // Close returns its error, too
+		if keep {
+			leave.Usage = a.host.Release()
+		}
+		if err := a.gateway.Close(ctx); err != nil {
+			a.log.Warn("closing the gateway failed", "error", err)
+		}
+	}
 	a.stopBackground()
 	a.goroutines.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	if keep {
-		_ = a.gateway.Leave(ctx)
-		a.host.Release()
+		leave.Kept = a.handOver()
 	}
-	if a.gateway != nil {
-		_ = a.gateway.Close(ctx) // the error of the start matters
-	}
-	if keep {
-		a.handOver()
-	}
+	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
+	defer cancelKill()
 	if a.processes != nil {
-		_ = a.processes.Close(ctx)
+		err = a.processes.Close(killCtx)
+		a.slots.processes.Wait()
+		a.host.WaitMonitors()
 	}
 	if a.outbox != nil {
-		a.host.WaitMonitors()
-		a.outbox.close(ctx)
+		a.outbox.close(killCtx)
+	}
+	if a.sweeper != nil { // it would poll the activity that notifies of its own end, and wait for its own workflow worker
+		a.sweeper.Stop()
+	}
+	if a.membership != nil { // with no other process left; this agent's own workflow worker may have to answer
+		a.membership.leave(killCtx, leave)
+	}
+	for _, w := range a.serving {
+		w.Stop()
 	}
 	a.poolQueues.waitClosed()
 	if a.stores != nil {
 		a.hostCalls.Wait()
-		_ = a.stores.Close()
+		err = errors.Join(err, a.stores.Close())
 	}
 	a.client.Close()
 	a.traces.shutdown()
+	return err
 }
