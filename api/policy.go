@@ -102,8 +102,7 @@ type StartsPaused struct {
 
 // StartPermitted releases one start of a worker.
 type StartPermitted struct {
-	Incarnation int64  `json:"incarnation"`
-	Reason      string `json:"reason,omitempty"`
+	Incarnation int64 `json:"incarnation"`
 	// Pause, if positive, makes the worker the trial for all others: it retries until it is in service or gives up, with
 	// at least this delay between two attempts.
 	Pause spec.Duration `json:"pause,omitempty"`

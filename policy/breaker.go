@@ -42,21 +42,21 @@ type StartCount struct {
 // Open reports whether starts are held.
 func (b Breaker) Open() bool { return !b.OpenedAt.IsZero() }
 
-// Ask decides whether worker may start now: Restart if so, else Wait with the delay after which to ask again. While the
-// breaker is open it permits the starts of one worker, the trial, until Record takes a success of it, which closes the
-// breaker, or GaveUp. The trial's worker is permitted again: the first permit may be lost.
-func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
+// Ask returns how long worker waits before it asks again; 0 permits its start. While the breaker is open it permits the
+// starts of one worker, the trial, until Record takes a success of it, which closes the breaker, or GaveUp. The trial's
+// worker is permitted again: the first permit may be lost.
+func (b Breaker) Ask(worker string, now time.Time) (_ Breaker, wait time.Duration) {
 	if !b.Open() {
-		return b, Decision{Action: Restart, Reason: "Breaker closed."}
+		return b, 0
 	}
 	if wait := b.OpenedAt.Add(BreakerPause).Sub(now); wait > 0 {
-		return b, Decision{Action: Wait, Delay: wait}
+		return b, wait
 	}
 	if b.Trial != "" && b.Trial != worker {
-		return b, Decision{Action: Wait, Delay: trialRecheck}
+		return b, trialRecheck
 	}
 	b.Trial, b.TrialAt = worker, now
-	return b, Decision{Action: Restart, Reason: "Breaker open: this start tests whether starts work again."}
+	return b, 0
 }
 
 // GaveUp restarts the pause: the trial's worker will not start.

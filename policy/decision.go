@@ -15,7 +15,6 @@ const (
 	Restart Action = "restart" // start the next incarnation after Decision.Delay
 	GiveUp  Action = "give_up" // leave the slot down until an operator restarts it, and raise an alert
 	Rest    Action = "rest"    // do nothing
-	Wait    Action = "wait"    // do not start now; decide again after Decision.Delay
 	Watch   Action = "watch"   // it was a failure, about which Recovery.Next decides
 )
 
@@ -24,6 +23,6 @@ type Decision struct {
 	Action Action `json:"action"`
 	// Delay is how long to wait first. It is never negative.
 	Delay time.Duration `json:"delay,omitempty"`
-	// Reason is a sentence for operators, in histories, logs and tempool; a Wait has none.
+	// Reason is a sentence for operators, in histories, logs and tempool.
 	Reason string `json:"reason"`
 }

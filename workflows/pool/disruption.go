@@ -8,7 +8,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/worker"
 )
@@ -85,8 +84,8 @@ func (d disruptions) grant() bool {
 		if d.active() >= d.Spec.Rotation.MaxUnavailable {
 			break
 		}
-		if decision := d.throttle.admit(d.worker(t.Slot)); decision.Action == policy.Wait {
-			d.wakeAfter(decision.Delay)
+		if wait := d.throttle.admit(d.worker(t.Slot)); wait > 0 {
+			d.wakeAfter(wait)
 			break
 		}
 		d.grantOne(t)

@@ -108,13 +108,12 @@ func (t throttle) release() bool {
 	permitted := false
 	for len(t.StartRequests) > 0 {
 		request := t.StartRequests[0]
-		decision := t.admit(t.worker(request.Slot))
-		if decision.Action == policy.Wait {
-			t.wakeAfter(decision.Delay)
+		if wait := t.admit(t.worker(request.Slot)); wait > 0 {
+			t.wakeAfter(wait)
 			break
 		}
 		t.StartRequests = t.StartRequests[1:]
-		permit := api.StartPermitted{Incarnation: request.Incarnation, Reason: decision.Reason}
+		permit := api.StartPermitted{Incarnation: request.Incarnation}
 		if t.Breaker.Open() {
 			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
@@ -147,16 +146,10 @@ func (t throttle) allServing() bool {
 	return true
 }
 
-// admit decides about one start, and counts it if it may go.
-func (t throttle) admit(worker string) policy.Decision {
-	if t.Breaker.Open() {
-		var decision policy.Decision
-		t.Breaker, decision = t.Breaker.Ask(worker, t.Now())
-		if decision.Action == policy.Wait {
-			return decision
-		}
+// admit returns how long one start has to wait, and counts it if it may go.
+func (t throttle) admit(worker string) (wait time.Duration) {
+	if t.Breaker, wait = t.Breaker.Ask(worker, t.Now()); wait == 0 {
+		t.NextStart, wait = policy.StartAtRate(t.Spec.Start.RatePerSecond, t.NextStart, t.Now())
 	}
-	var decision policy.Decision
-	t.NextStart, decision = policy.StartAtRate(t.Spec.Start.RatePerSecond, t.NextStart, t.Now())
-	return decision
+	return wait
 }
