@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process"
 )
 
 // checkInterval is the time between two looks of a monitor at the newest sample of its incarnation, and so the least
@@ -16,19 +15,19 @@ const checkInterval = time.Second
 // memory grows fast.
 func (m *monitor) needsCheck() bool { return m.growing || !m.p.LatestSample().At.Equal(m.checked) }
 
-// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that
-// it should not. While memory approaches its limit faster than samples arrive, it takes a sample itself; and it
+// replacement adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means
+// that it should not. While memory approaches its limit faster than samples arrive, it takes a sample itself; and it
 // measures memory that was estimated before that decides.
-func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
-	health := h.health.of(p)
+func (m *monitor) replacement(ctx context.Context) (api.Cause, string) {
+	p, health, r := m.p, &m.health, m.observed
 	sample := p.LatestSample()
 	if health.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
 		if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending
 			sample = fresh
 		}
 	}
-	done := h.served(p)
-	h.sampled(p, sample, done, r.Health)
+	done := m.host.served(p)
+	m.sampled(sample, done, r.Health)
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
@@ -38,7 +37,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 		return cause, reason
 	}
 	if exact, err := p.FreshSample(ctx); err == nil {
-		h.sampled(p, exact, done, r.Health)
+		m.sampled(exact, done, r.Health)
 	}
 	return health.replacement(r.Rules, done.requests, age)
 }

@@ -12,11 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// processHealth holds the recent samples of one incarnation and what they say. It outlives a Watch, since the worker's
-// workflow starts a new Watch now and then.
+// processHealth holds the recent samples of one incarnation and what they say.
 type processHealth struct {
-	process *process.Process
-
 	mu          sync.Mutex
 	samples     []policy.Observation // oldest first, at most maxSamples
 	estimated   bool                 // the memory of the newest sample is estimated
@@ -89,11 +86,11 @@ func (v *processHealth) add(s api.Sample, done served, health spec.Health) bool 
 	return true
 }
 
-// sampled adds a sample to the health of a process, and reports a new one.
-func (h *Host) sampled(p *process.Process, s api.Sample, done served, health spec.Health) {
-	v := h.health.of(p)
-	if v.add(s, done, health) {
-		h.recent.add(p.Worker(), s.At, v.recent(p.Incarnation(), s))
+// sampled adds a sample to the health of the process, and reports a new one.
+func (m *monitor) sampled(s api.Sample, done served, health spec.Health) {
+	h, p := m.host, m.p
+	if m.health.add(s, done, health) {
+		h.recent.add(p.Worker(), s.At, m.health.recent(p.Incarnation(), s))
 		h.Observer.Sampled(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, toSample(s), done.requests)
 	}
 }
@@ -242,47 +239,19 @@ func (v *processHealth) assessment(sp *spec.Spec) *api.Assessment {
 
 // Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
 func (h *Host) Score(worker string, incarnation int64) float64 {
-	if v := h.health.get(worker, incarnation); v != nil {
-		if a := v.assessment(&spec.Spec{}); a != nil {
-			return a.Score
-		}
+	if a := h.Assessment(worker, incarnation); a != nil {
+		return a.Score
 	}
 	return 100
 }
 
 // Assessment returns the assessment of an incarnation by its newest sample, with its forecast; nil before the first.
 func (h *Host) Assessment(worker string, incarnation int64) *api.Assessment {
-	if v := h.health.get(worker, incarnation); v != nil {
-		return v.assessment(v.process.SharedSpec())
+	p, _ := h.Processes.Get(worker, incarnation)
+	if m := h.monitors.of(p); m != nil {
+		return m.assessment()
 	}
 	return nil
 }
 
-// healthRegistry holds the health of the incarnations on this host. Its zero value is ready to use.
-type healthRegistry struct{ all sync.Map }
-
-// of returns the health of a process. It adds a missing one, until the process has ended.
-func (r *healthRegistry) of(p *process.Process) *processHealth {
-	if v := r.get(p.Worker(), p.Incarnation()); v != nil {
-		return v
-	}
-	info := p.Info()
-	begun := info.ReadyAt
-	if begun.IsZero() {
-		begun = info.StartedAt
-	}
-	// the first calls may come before the first sample
-	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
-	v, known := r.all.LoadOrStore(key, &processHealth{process: p, callCounts: []callCount{{at: begun}}})
-	if !known {
-		p.AfterEnd(func() { r.all.Delete(key) }) // or the whole process stayed in memory
-	}
-	return v.(*processHealth)
-}
-
-// get returns the health of an incarnation, or nil.
-func (r *healthRegistry) get(worker string, incarnation int64) *processHealth {
-	found, _ := r.all.Load(api.Process{Worker: worker, Incarnation: incarnation})
-	v, _ := found.(*processHealth)
-	return v
-}
+func (m *monitor) assessment() *api.Assessment { return m.health.assessment(m.p.SharedSpec()) }

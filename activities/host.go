@@ -73,7 +73,6 @@ type Host struct {
 	// MemoryTotal returns the memory of the host, or of its container, in bytes.
 	MemoryTotal func() (int64, error)
 
-	health   healthRegistry
 	recent   recentSamples
 	monitors monitors
 }

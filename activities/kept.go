@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -37,9 +38,10 @@ func (h *Host) Release() []api.ProcessUsage {
 	s.orders.Wait()
 	s.running.Wait()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	monitors := maps.Clone(s.all) // the gateway asks for scores under its own locks
+	s.mu.Unlock()
 	var all []api.ProcessUsage
-	for p, m := range s.all {
+	for p, m := range monitors {
 		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		m.kept = keptNote{Usage: usage, Suspension: h.DataPlane.Suspension(p.Worker(), p.Incarnation()),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation())}
@@ -85,11 +87,9 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	if m := h.monitors.of(p); m != nil {
 		note = m.kept
 		note.RunID, note.Watch = m.runID, m.current()
-	}
-	if v := h.health.get(p.Worker(), p.Incarnation()); v != nil {
-		v.mu.Lock()
-		note.Baseline = v.baseline
-		v.mu.Unlock()
+		m.health.mu.Lock()
+		note.Baseline = m.health.baseline
+		m.health.mu.Unlock()
 	}
 	text, err := json.Marshal(note)
 	if err != nil {
@@ -108,14 +108,8 @@ func (h *Host) Resume(kept process.Kept) error {
 	if note.Watch.Worker != kept.Worker() {
 		return fmt.Errorf("the previous agent left no instructions to observe %s", kept.Worker())
 	}
-	if note.Baseline > 0 {
-		v := h.health.of(kept.Process)
-		v.mu.Lock()
-		v.baseline, v.served = note.Baseline, kept.Info().ReadyAt
-		v.mu.Unlock()
-	}
 	h.DataPlane.Resume(kept.Process, note.Usage, note.Suspension, note.Lease)
-	h.monitor(kept.Process, note.RunID, note.Watch)
+	h.monitor(kept.Process, note.RunID, note.Watch, note.Baseline)
 	return nil
 }
 

@@ -33,6 +33,8 @@ type monitor struct {
 	p     *process.Process
 	runID string // of the worker's workflow; see api.ProcessEvents
 
+	health processHealth
+
 	mu      sync.Mutex
 	request api.WatchRequest
 	changed chan struct{} // has a value when request has changed
@@ -51,11 +53,17 @@ type monitor struct {
 	growing     bool               // its memory may reach its limit before the next sample
 }
 
-// monitor observes a process that is ready, and reports what it sees.
-func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
+// monitor observes a process that is ready, and reports what it sees. baseline is the memory that its program is known
+// to need, in bytes; 0 if it is not known.
+func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest, baseline int64) {
 	h.Observer.Watching(r)
 	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1), due: make(chan struct{}, 1),
 		probed: make(chan probeEnd, 1)}
+	ready := p.Info().ReadyAt
+	m.health.callCounts = []callCount{{at: ready}} // the first calls may come before the first sample
+	if m.health.baseline = baseline; baseline > 0 {
+		m.health.served = ready
+	}
 	s := &h.monitors
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +212,8 @@ func (m *monitor) reportedUnhealthy(reason string) {
 func (m *monitor) check(ctx context.Context) {
 	h, p := m.host, m.p
 	m.checked = p.LatestSample().At
-	cause, reason := h.check(ctx, p, m.observed)
-	m.growing = h.health.of(p).needsSample(m.observed.Rules)
+	cause, reason := m.replacement(ctx)
+	m.growing = m.health.needsSample(m.observed.Rules)
 	if cause == "" {
 		return
 	}
@@ -213,7 +221,7 @@ func (m *monitor) check(ctx context.Context) {
 		"reason", reason)
 	m.notify(api.WatchResult{
 		Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()),
-		Assessment: h.health.of(p).assessment(p.SharedSpec()),
+		Assessment: m.assessment(),
 	})
 	m.observed.Rules = api.WatchRules{}
 }
@@ -240,10 +248,11 @@ func (h *Host) CallsFail(worker string, incarnation int64, reason string, replac
 func (h *Host) Heartbeat() api.HostHeartbeat {
 	s := &h.monitors
 	s.mu.Lock()
-	watched := slices.Collect(maps.Keys(s.all))
+	watched := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
 	var heartbeat api.HostHeartbeat
-	for _, p := range watched {
+	for _, m := range watched {
+		p := m.p
 		usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		limits, info := p.Limits(), p.Info()
 		var key *api.KeyUse
@@ -252,7 +261,7 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 		}
 		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
-			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.SharedSpec()),
+			Sample: toSample(p.LatestSample()), Assessment: m.assessment(),
 			Number: info.Number, Key: key, UptimeMS: time.Since(info.ReadyAt).Milliseconds(),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory),
 			CPULimitCores: limits.CPU,

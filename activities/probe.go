@@ -33,8 +33,10 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 		result.Usage = &usage
 		if sample, err := p.Sample(ctx); err == nil {
 			result.Sample = toSample(sample)
-			h.sampled(p, sample, h.served(p), r.Health)
-			result.Assessment = h.health.of(p).assessment(p.SharedSpec())
+			if m := h.monitors.of(p); m != nil { // it has not ended
+				m.sampled(sample, h.served(p), r.Health)
+				result.Assessment = m.assessment()
+			}
 		}
 		return result
 	})

@@ -86,7 +86,10 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process,
 		sample = fresh
 	}
 	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-	load := h.health.of(p).load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
+	load := 0.0
+	if m := h.monitors.of(p); m != nil { // it has not ended
+		load = m.health.load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
+	}
 	score := h.Score(p.Worker(), p.Incarnation())
 	claim := func(use, minimum, ceiling int64) policy.Claim { // a ceiling of 0 means none
 		floor := max(minimum, int64(usageMargin*float64(use)))

@@ -102,7 +102,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	}
 	result.Rules = r.Rules
 	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules,
-		Replaced: r.Replaced})
+		Replaced: r.Replaced}, 0)
 	result.Announced = h.announce(r, &result)
 	return result, nil
 }
