@@ -70,7 +70,7 @@ type Request struct {
 // Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the
 // status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's code and Started. A failure
 // to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or CodeCancelled;
-// Started is false then only if nothing of the request was sent.
+// Started is false then only if the request was not sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
 	ctx, cancel := withTimeout(ctx, r.Timeout)
 	response, err := t.send(ctx, endpoint, r)
@@ -95,8 +95,11 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 		return nil, err
 	}
 	client, base := t.client(endpoint, certificate)
-	var sending sending
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
+	// net/http tries again, on another connection, only what it has not sent, or may send twice.
+	var begun atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { begun.Store(false) }, WroteHeaders: func() { begun.Store(true) },
+	})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid,
@@ -115,7 +118,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", sending.begun())
+		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", begun.Load())
 	}
 	if r.AnyStatus || response.StatusCode/100 == 2 {
 		return response, nil
@@ -158,11 +161,7 @@ func (t *Transport) newClient(key clientKey) *http.Client {
 		if key.socket != "" {
 			network, address = "unix", key.socket
 		}
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &countedConn{Conn: conn}, nil
+		return dialer.DialContext(ctx, network, address)
 	}
 	return &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -230,41 +229,4 @@ func (t *Transport) SendsToken(ctx context.Context) bool {
 func onLoopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && loopback.Host(u.Hostname())
-}
-
-// countedConn counts the bytes that the system took from it.
-type countedConn struct {
-	net.Conn
-	written atomic.Int64
-}
-
-func (c *countedConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n))
-	return n, err
-}
-
-// sending knows whether any byte of a request was sent. net/http reports what it has written to its own buffer.
-type sending struct {
-	mu     sync.Mutex
-	conn   *countedConn
-	before int64
-}
-
-// begin receives the connection that a request takes. net/http retries on another connection only what it has not sent.
-func (s *sending) begin(info httptrace.GotConnInfo) {
-	conn := info.Conn
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conn = conn.(*countedConn)
-	s.before = s.conn.written.Load()
-}
-
-func (s *sending) begun() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn != nil && s.conn.written.Load() > s.before
 }
