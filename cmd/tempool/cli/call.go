@@ -50,7 +50,6 @@ func (r *callResult) setBody(answer []byte) {
 }
 
 func (a *app) callCommand() *cobra.Command {
-	var gateways gatewayFlags
 	options := tempool.CallOptions{Header: http.Header{"Content-Type": {"application/json"}}}
 	c := &cobra.Command{
 		Use:   "call POOL[/N] METHOD [BODY|-]",
@@ -72,7 +71,7 @@ text or base64.`,
 	f.StringVar(&options.Key, "key", "", "whose call it is, for a pool with isolation.by = \"key\"")
 	rangeVar(c, &options.Priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
-	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, args []string) error {
+	return a.gatewayCommand(c, func(ctx context.Context, p pool, args []string) error {
 		var body any
 		switch {
 		case len(args) == 3 && args[2] == "-":

@@ -22,7 +22,6 @@ const maxFindingRunes = 400
 const codeProblems api.Code = "problems"
 
 func (a *app) doctorCommand() *cobra.Command {
-	var gateways gatewayFlags
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a set-up and suggest a fix for each finding",
@@ -38,7 +37,7 @@ certificates that tempool call would use.`,
 		Example: `  tempool doctor
   tempool doctor -o json | jq -r '.findings[] | select(.level == "problem") | .action'`,
 	}
-	gateways.credentialFlags(a, c) // all gateways are checked
+	a.credentialFlags(c) // all gateways are checked
 	return a.localCommand(c, func(ctx context.Context, _ []string) error {
 		facts := a.examine(ctx)
 		if ctx.Err() != nil {

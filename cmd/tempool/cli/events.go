@@ -16,7 +16,6 @@ import (
 func (a *app) eventsCommand() *cobra.Command {
 	var o tempool.EventOptions
 	var since string
-	var gateways gatewayFlags
 	c := &cobra.Command{
 		Use:   "events [POOL]",
 		Short: "Show what happened at the agents, and follow it",
@@ -42,7 +41,7 @@ lists the types. -o json prints each event as a CloudEvent, one per line.`,
 		}
 		return nil
 	})
-	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, args []string) error {
+	return a.gatewaysCommand(c, func(ctx context.Context, cp controlPlane, args []string) error {
 		o.Since, _ = events.ParseSince(since, a.now()) // checkFlags has parsed it
 		o.Pool = strings.Join(args, "")
 		return a.printEvents(ctx, cp, o)

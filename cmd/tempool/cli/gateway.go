@@ -15,55 +15,40 @@ import (
 // envGateway lists the gateways if --gateway does not; the SDKs read it, too.
 const envGateway = "TEMPOOL_GATEWAY"
 
-// gatewayFlags select the gateways of a command, and how to authenticate to them.
-type gatewayFlags struct {
-	endpoints   []string
-	credentials tempool.Credentials
-}
-
-func (g *gatewayFlags) flags(a *app, c *cobra.Command) {
-	c.Flags().StringSliceVar(&g.endpoints, "gateway", nil,
-		"gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+
-			", else the endpoints in the pool's roster)")
-	completeFlag(c, "gateway", "http://127.0.0.1:7460")
-	g.credentialFlags(a, c)
-	checkFlags(c, func(*cobra.Command) error { return g.check() })
-}
-
-// credentialFlags are the flags of a command that asks the gateways which Temporal knows. The files are read before c
-// runs.
-func (g *gatewayFlags) credentialFlags(a *app, c *cobra.Command) {
+// credentialFlags are the flags of a command that asks gateways. The files are read before c runs.
+func (a *app) credentialFlags(c *cobra.Command) {
+	var credentials tempool.Credentials
 	f := c.Flags()
-	f.StringVar(&g.credentials.TokenFile, "token-file", "",
+	f.StringVar(&credentials.TokenFile, "token-file", "",
 		"file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
-	f.StringVar(&g.credentials.CAFile, "ca-file", "",
+	f.StringVar(&credentials.CAFile, "ca-file", "",
 		"PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
-	f.StringVar(&g.credentials.CertFile, "cert-file", "",
+	f.StringVar(&credentials.CertFile, "cert-file", "",
 		"PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
-	f.StringVar(&g.credentials.KeyFile, "key-file", "",
+	f.StringVar(&credentials.KeyFile, "key-file", "",
 		"PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
 	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
 		mustDefine(c, c.MarkFlagFilename(name))
 	}
 	c.PreRunE = func(*cobra.Command, []string) error {
 		a.running = true
-		return g.credentials.Apply(&a.options)
+		return credentials.Apply(&a.options)
 	}
 }
 
-// check takes the endpoints from the environment if there is no flag, and checks their form.
-func (g *gatewayFlags) check() error {
+// checkEndpoints returns the endpoints of the flag, else those of the environment, if their form is right.
+func checkEndpoints(endpoints []string) ([]string, error) {
 	from := "--gateway"
-	if len(g.endpoints) == 0 {
+	if len(endpoints) == 0 {
 		from = envGateway
-		g.endpoints = strings.FieldsFunc(os.Getenv(envGateway), func(r rune) bool { return r == ',' || r == ' ' })
+		endpoints = strings.FieldsFunc(os.Getenv(envGateway), func(r rune) bool { return r == ',' || r == ' ' })
 	}
-	for _, endpoint := range g.endpoints {
+	for _, endpoint := range endpoints {
 		if !isEndpoint(endpoint) {
-			return usagef("%s has %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", from, endpoint)
+			return nil, usagef("%s has %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", from, endpoint)
 		}
 	}
-	return nil
+	return endpoints, nil
 }
 
 func isEndpoint(text string) bool {
@@ -74,13 +59,22 @@ func isEndpoint(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// gatewaysCommand makes c run with a connection to the gateways that g selects, or to the control plane that knows
-// them.
-func (a *app) gatewaysCommand(c *cobra.Command, g *gatewayFlags,
+// gatewaysCommand makes c run with a connection to the gateways that its flags select, or to the control plane that
+// knows them.
+func (a *app) gatewaysCommand(c *cobra.Command,
 	run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
-	g.flags(a, c)
+	var endpoints []string
+	c.Flags().StringSliceVar(&endpoints, "gateway", nil,
+		"gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+
+			", else the endpoints in the pool's roster)")
+	completeFlag(c, "gateway", "http://127.0.0.1:7460")
+	a.credentialFlags(c)
+	checkFlags(c, func(*cobra.Command) (err error) {
+		endpoints, err = checkEndpoints(endpoints)
+		return err
+	})
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		a.options.Gateways = g.endpoints
+		a.options.Gateways = endpoints
 		dialled := false
 		err := a.withControlPlane(ctx, func(cp controlPlane) error {
 			dialled = true
@@ -95,9 +89,9 @@ func (a *app) gatewaysCommand(c *cobra.Command, g *gatewayFlags,
 }
 
 // gatewayCommand is gatewaysCommand with the pool that the first argument names.
-func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags,
+func (a *app) gatewayCommand(c *cobra.Command,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	return a.gatewaysCommand(c, g, func(ctx context.Context, cp controlPlane, args []string) error {
+	return a.gatewaysCommand(c, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
 		err := run(ctx, cp.Pool(name), args)
 		if ctx.Err() != nil {

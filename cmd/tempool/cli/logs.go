@@ -23,7 +23,6 @@ const (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	var gateways gatewayFlags
 	var o tempool.LogOptions
 	var since time.Duration
 	c := &cobra.Command{
@@ -63,7 +62,7 @@ must be running, and you need the right read on the pool.`,
 		}
 		return nil
 	})
-	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, args []string) error {
+	return a.gatewaysCommand(c, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		o.Worker = slot
 		if since > 0 {

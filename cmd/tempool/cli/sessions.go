@@ -31,7 +31,7 @@ func (a *app) sessionsCommand() *cobra.Command {
 // sessionCommand makes c run with the pool that its first argument names, for at most limit, or --timeout if that is 0.
 func (a *app) sessionCommand(c *cobra.Command, limit time.Duration,
 	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	return a.gatewayCommand(c, new(gatewayFlags), func(ctx context.Context, p pool, args []string) error {
+	return a.gatewayCommand(c, func(ctx context.Context, p pool, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, cmp.Or(limit, a.timeout))
 		defer cancel()
 		return run(ctx, p, args)

@@ -16,7 +16,6 @@ import (
 const copyWait = 30 * time.Minute
 
 func (a *app) sessionsCopyCommand() *cobra.Command {
-	var gateways gatewayFlags
 	var request api.SessionCopyRequest
 	var force, status bool
 	var wait waitFlags
@@ -76,7 +75,7 @@ store without it.`,
 		return nil
 	})
 	wait.flags(c, copyWait, "until both stores are in sync")
-	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, _ []string) error {
+	return a.gatewayCommand(c, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
 				return a.printCopy(ask(ctx, a, p.StepSessionCopy, api.SessionCopyStep{Step: one.step, Force: force}))

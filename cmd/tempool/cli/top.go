@@ -23,7 +23,6 @@ const (
 )
 
 func (a *app) topCommand() *cobra.Command {
-	var gateways gatewayFlags
 	c := a.controlPlaneCommand(withNames(&cobra.Command{
 		Use:   "top [POOL]",
 		Short: "Watch the workers of a pool, or of all pools, full-screen",
@@ -41,7 +40,7 @@ with -o json, it prints what tempool ps prints, once.`,
 		}
 		return a.runTop(ctx, cp, args)
 	})
-	gateways.credentialFlags(a, c)
+	a.credentialFlags(c)
 	return c
 }
 

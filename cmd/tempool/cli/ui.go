@@ -12,7 +12,6 @@ import (
 )
 
 func (a *app) uiCommand() *cobra.Command {
-	var gateways gatewayFlags
 	var printOnly bool
 	c := &cobra.Command{
 		Use:   "ui",
@@ -28,7 +27,7 @@ gateway shows to everybody, or asks for a token.`,
   tempool ui --gateway unix:/var/lib/tempool/gateway.sock`,
 	}
 	c.Flags().BoolVar(&printOnly, "print", false, "print the address and open no browser")
-	return a.gatewaysCommand(c, &gateways, func(ctx context.Context, cp controlPlane, _ []string) error {
+	return a.gatewaysCommand(c, func(ctx context.Context, cp controlPlane, _ []string) error {
 		link, err := a.dashboardLink(ctx, cp, a.options.Gateways)
 		if err != nil {
 			return err

@@ -69,7 +69,6 @@ too.`,
 }
 
 func (a *app) releaseCommand() *cobra.Command {
-	var gateways gatewayFlags
 	return a.gatewayCommand(&cobra.Command{
 		Use:   "release POOL/N",
 		Short: "End the process of the key that a worker serves",
@@ -78,7 +77,7 @@ process follows, which serves any key. A worker whose process is clean stays as 
 admin, or the socket of the agent.`,
 		Example: `  tempool ps notebook
   tempool workers release notebook/0`,
-	}, &gateways, func(ctx context.Context, p pool, args []string) error {
+	}, func(ctx context.Context, p pool, args []string) error {
 		_, slot, _ := workerName(args[0]) // checkArguments has parsed it
 		result, err := ask(ctx, a, p.ReleaseKey, slot)
 		switch {
