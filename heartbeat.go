@@ -84,18 +84,17 @@ func (b *beats) decoded(hostID string, at time.Time,
 	return v, nil
 }
 
-// heartbeats are what the hosts of a pool's workers last reported. A host that cannot be described reports nothing.
-func (c *Client) heartbeats(ctx context.Context, s api.PoolStatus) map[string]api.HostHeartbeat {
+// reports are what the hosts of a pool's workers last reported. A host that cannot be described reports nothing.
+func (c *Client) reports(ctx context.Context, s api.PoolStatus) (all Reports) {
 	hosts := hostsOf(s)
 	each := make([]api.HostHeartbeat, len(hosts))
 	sleep.Each(len(hosts), concurrentQueries, func(i int) {
 		each[i], _ = c.HostHeartbeat(ctx, hosts[i]) // figures that are missing are as of the last checkpoint
 	})
-	heartbeats := make(map[string]api.HostHeartbeat, len(hosts))
 	for i, host := range hosts {
-		heartbeats[host] = each[i]
+		all.Add(host, each[i])
 	}
-	return heartbeats
+	return all
 }
 
 // hostsOf are the hosts of a pool's workers.
@@ -108,29 +107,30 @@ func hostsOf(s api.PoolStatus) (hosts []string) {
 	return hosts
 }
 
-// ProcessesOf are the processes that hosts report, by worker.
-func ProcessesOf(hosts map[string]api.HostHeartbeat) map[string]api.ProcessReport {
-	reports := map[string]api.ProcessReport{}
-	for _, host := range hosts {
-		for _, v := range host.Processes {
-			reports[v.Worker] = v
+// Reports are what hosts last reported, and among it their processes by worker. The zero value has none.
+type Reports struct {
+	hosts     map[string]api.HostHeartbeat
+	Processes map[string]api.ProcessReport
+}
+
+// Add adds the report of a host.
+func (r *Reports) Add(hostID string, heartbeat api.HostHeartbeat) {
+	if r.hosts == nil {
+		r.hosts, r.Processes = map[string]api.HostHeartbeat{}, map[string]api.ProcessReport{}
+	}
+	r.hosts[hostID] = heartbeat
+	for _, p := range heartbeat.Processes {
+		if p.Incarnation >= r.Processes[p.Worker].Incarnation { // a host that the worker has left reports the older one
+			r.Processes[p.Worker] = p
 		}
 	}
-	return reports
 }
 
-// addClients adds to the view of a pool what its hosts report of its clients.
-func addClients(view *api.PoolWorkers, hosts map[string]api.HostHeartbeat) {
-	for _, host := range hosts {
-		view.MCPSessions += host.MCPSessions[view.Pool]
-	}
-}
-
-// LastMinuteOf adds up what the hosts of a pool's workers report of its calls; nil if none does.
-func LastMinuteOf(status api.PoolStatus, hosts map[string]api.HostHeartbeat) *api.Rates {
+// lastMinute adds up what the hosts of a pool's workers report of its calls; nil if none does.
+func (r Reports) lastMinute(status api.PoolStatus) *api.Rates {
 	all := api.Figures{}
 	for _, host := range hostsOf(status) {
-		all.Add(hosts[host].Figures[status.Pool], true)
+		all.Add(r.hosts[host].Figures[status.Pool], true)
 	}
 	if all.Seconds == 0 {
 		return nil

@@ -15,6 +15,11 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
+func reportOf(p api.ProcessReport) (all Reports) {
+	all.Add("h", api.HostHeartbeat{Processes: []api.ProcessReport{p}})
+	return all
+}
+
 func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 	status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 2}}}
 	report := api.ProcessReport{
@@ -23,7 +28,7 @@ func TestARosterHasTheForecastThatTheHostLastReported(t *testing.T) {
 		Assessment: &api.Assessment{Grade: "good", Score: 90, Watch: "Watch closely: memory grows.", FailsInMS: 7_500,
 			CallsPerMinute: 3},
 	}
-	w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}, nil).Workers[0]
+	w := RosterOf(status, reportOf(report)).Workers[0]
 	require.Equal(t, "Watch closely: memory grows.", w.Watch)
 	require.InDelta(t, 7.5, w.FailsInS, 0)
 	require.InDelta(t, 3, w.CallsPerMinute, 0)
@@ -122,7 +127,7 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 	}
 	for _, state := range lifecycle.States() {
 		status := api.PoolStatus{Pool: "p", Size: 1, Workers: []api.RosterEntry{{State: state, Incarnation: 2}}}
-		w := RosterOf(status, map[string]api.ProcessReport{"p/0": report}, nil).Workers[0]
+		w := RosterOf(status, reportOf(report)).Workers[0]
 		if !state.Live() {
 			require.Zero(t, w.CurrentMemoryBytes, "the last heartbeat is older than the end of the process (%s)", state)
 			continue
@@ -136,29 +141,33 @@ func TestARosterHasTheFiguresOfEveryLiveProcess(t *testing.T) {
 // TestAWorkerWhoseWorkflowHasEndedIsNotReady: its pool does not count it either.
 func TestAWorkerWhoseWorkflowHasEndedIsNotReady(t *testing.T) {
 	view := RosterOf(api.PoolStatus{Pool: "p", Size: 2, Workers: []api.RosterEntry{{State: lifecycle.Ready},
-		{Slot: 1, State: lifecycle.Ready, Gone: true, Reason: "worker workflow closed: terminated"}}}, nil, nil)
+		{Slot: 1, State: lifecycle.Ready, Gone: true, Reason: "worker workflow closed: terminated"}}}, Reports{})
 	require.Equal(t, 1, view.Ready)
 	require.Equal(t, lifecycle.Failed, view.Workers[1].State)
 }
 
 func TestTheLastMinuteOfAPoolIsThatOfAllHostsOfItsWorkers(t *testing.T) {
 	hosts := map[string]api.HostHeartbeat{
-		"a": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}}}, "b": {},
+		"a": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 60, Serving: api.Times{{1024, 60}}}},
+			MCPSessions: map[string]int{"p": 2}},
+		"b": {MCPSessions: map[string]int{"p": 3, "q": 1}},
 		"c": {Figures: map[string]api.Figures{"p": {Seconds: 50, Calls: 60,
 			Errors: api.Counts{{Name: "worker_error", Count: 6}}}}},
 		"d": {Figures: map[string]api.Figures{"p": {Seconds: 60, Calls: 1000}}},
 	}
+	var reports Reports
+	for id, heartbeat := range hosts {
+		reports.Add(id, heartbeat)
+	}
 	status := api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{{Host: "a"}, {Host: "b"}, {Host: "c"}, {Host: "a"}}}
-	rates := LastMinuteOf(status, hosts)
-	require.InDelta(t, 2, rates.CallsPerSecond, 1e-9)
-	require.Equal(t, map[string]float64{"worker_error": 0.1}, rates.ErrorsPerSecond)
-	require.InEpsilon(t, 1.28, rates.ServingMS.P99, 0.01)
-	require.Nil(t, LastMinuteOf(api.PoolStatus{Pool: "q", Workers: status.Workers}, hosts))
-	hosts["a"] = api.HostHeartbeat{MCPSessions: map[string]int{"p": 2}}
-	hosts["b"] = api.HostHeartbeat{MCPSessions: map[string]int{"p": 3, "q": 1}}
-	view := api.PoolWorkers{Pool: "p"}
-	addClients(&view, hosts)
+	view := RosterOf(status, reports)
+	require.InDelta(t, 2, view.LastMinute.CallsPerSecond, 1e-9)
+	require.Equal(t, map[string]float64{"worker_error": 0.1}, view.LastMinute.ErrorsPerSecond)
+	require.InEpsilon(t, 1.28, view.LastMinute.ServingMS.P99, 0.01)
 	require.Equal(t, 5, view.MCPSessions)
+	other := RosterOf(api.PoolStatus{Pool: "q", Workers: status.Workers}, reports)
+	require.Nil(t, other.LastMinute)
+	require.Equal(t, 1, other.MCPSessions)
 }
 
 func TestAHeartbeatIsDecodedOnce(t *testing.T) {

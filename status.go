@@ -44,19 +44,21 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	heartbeats := p.client.heartbeats(ctx, status)
-	view := RosterOf(status, ProcessesOf(heartbeats), LastMinuteOf(status, heartbeats))
-	addClients(&view, heartbeats)
-	return view, nil
+	return RosterOf(status, p.client.reports(ctx, status)), nil
 }
 
-// RosterOf joins a pool's status with what the hosts last reported of their processes, by worker, and of its calls.
-func RosterOf(status api.PoolStatus, reports map[string]api.ProcessReport, lastMinute *api.Rates) api.PoolWorkers {
-	view := poolView(status)
-	view.LastMinute = lastMinute
+// RosterOf joins a pool's status with what hosts last reported of its workers' processes, of its calls and its clients.
+func RosterOf(status api.PoolStatus, reports Reports) api.PoolWorkers {
+	view := api.PoolWorkers{
+		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
+		Scale: status.Scale, LastMinute: reports.lastMinute(status), Workers: make([]api.Worker, len(status.Workers)),
+	}
+	for _, host := range reports.hosts {
+		view.MCPSessions += host.MCPSessions[status.Pool]
+	}
 	for i, entry := range status.Workers {
 		w := entry.Worker(status.Pool)
-		if v, known := reports[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
+		if v, known := reports.Processes[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
 			addUsage(&w.Metrics, v.Usage, api.Usage{})
 			w.UptimeS = float64(v.UptimeMS) / 1000
 			if w.Lease = v.Lease; w.State == lifecycle.Ready && v.Lease != nil {
@@ -159,49 +161,35 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	view := poolView(status)
-	heartbeats := p.client.heartbeats(ctx, status)
-	reports := ProcessesOf(heartbeats)
-	view.LastMinute = LastMinuteOf(status, heartbeats)
-	addClients(&view, heartbeats)
-	sleep.Each(len(status.Workers), concurrentQueries, func(i int) { // a failure is in its worker's Error
-		entry := status.Workers[i]
-		view.Workers[i] = p.worker(ctx, entry, reports[api.WorkerName(p.name, entry.Slot)])
+	reports := p.client.reports(ctx, status)
+	view := RosterOf(status, reports)
+	sleep.Each(len(view.Workers), concurrentQueries, func(i int) {
+		w := &view.Workers[i]
+		if err := p.ask(ctx, status.Workers[i].Slot, w, reports.Processes[w.Worker]); err != nil {
+			w.Error = err.Error()
+		}
 	})
 	view.CountReady()
 	return view, nil
 }
 
-// poolView is the view of a pool, before its workers are filled in.
-func poolView(status api.PoolStatus) api.PoolWorkers {
-	return api.PoolWorkers{
-		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
-		Scale:   status.Scale,
-		Workers: make([]api.Worker, len(status.Workers)),
-	}
-}
-
-// worker queries one worker; the roster supplies what the query does not.
-func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, report api.ProcessReport) api.Worker {
-	w := entry.Worker(p.name)
-	id := api.WorkerWorkflowID(p.name, entry.Slot)
+// ask replaces what the roster says of a worker by its own answers, and by what its host has reported since.
+func (p *Pool) ask(ctx context.Context, slot int, w *api.Worker, report api.ProcessReport) error {
+	id := api.WorkerWorkflowID(p.name, slot)
 	state, err := p.client.workerState(ctx, id)
 	if err != nil {
-		w.Error = err.Error()
-		return w
+		return err
 	}
-	w.WorkerState = state
 	var metrics api.WorkerMetrics
 	if err := p.client.query(ctx, id, api.QueryMetrics, &metrics); err != nil {
-		w.Error = err.Error()
-		return w
+		return err
 	}
-	w.Metrics = metrics.Metrics
+	*w = api.Worker{WorkerState: state, Metrics: metrics.Metrics, Endpoint: w.Endpoint}
 	if report.Incarnation == w.Incarnation {
 		addUsage(&w.Metrics, report.Usage, metrics.Counted)
 	}
-	addReport(&w, report)
-	return w
+	addReport(w, report)
+	return nil
 }
 
 // addUsage adds what a process has served since its worker counted it.

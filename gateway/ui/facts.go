@@ -46,13 +46,12 @@ type host struct {
 	left bool
 }
 
-// heartbeatsOf is what the hosts last reported.
-func heartbeatsOf(hosts []host) map[string]api.HostHeartbeat {
-	reported := make(map[string]api.HostHeartbeat, len(hosts))
+// reportsOf is what the hosts last reported.
+func reportsOf(hosts []host) (all tempool.Reports) {
 	for _, host := range hosts {
-		reported[host.ID] = host.Heartbeat
+		all.Add(host.ID, host.Heartbeat)
 	}
-	return reported
+	return all
 }
 
 // waitingFor counts the calls and clients that wait for a worker of a pool, as the hosts last reported.
@@ -92,11 +91,10 @@ func (v *visit) fleetFacts() facts {
 	})
 	f.pools = slices.DeleteFunc(f.pools,
 		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
-	reported := heartbeatsOf(hosts.value)
-	processes := tempool.ProcessesOf(reported)
+	reports := reportsOf(hosts.value)
 	var asked []api.PoolWorkers // shares the workers of f
 	for i, p := range f.pools {
-		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
+		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, reports)
 		if p.err == nil {
 			asked = append(asked, f.pools[i].workers)
 		}

@@ -72,18 +72,13 @@ func (v *visit) poolPage() error {
 		return status.err
 	}
 	hosts := v.hosts(ctx)
-	reported := heartbeatsOf(hosts.value)
-	workers := tempool.RosterOf(status.value, tempool.ProcessesOf(reported),
-		tempool.LastMinuteOf(status.value, reported))
-	asked := []api.PoolWorkers{workers}
+	asked := []api.PoolWorkers{tempool.RosterOf(status.value, reportsOf(hosts.value))}
 	if status.err == nil {
 		tempool.AskWorkers(ctx, asked, v.state)
 	}
 	view := newPoolView(poolFacts{PoolStatus: status.value, workers: asked[0], at: status.at, err: status.err,
 		waiting: waitingFor(name, hosts.value)}, v.r, time.Now())
-	for _, host := range hosts.value {
-		view.MCPSessions += host.Heartbeat.MCPSessions[name]
-	}
+	view.MCPSessions = asked[0].MCPSessions
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {

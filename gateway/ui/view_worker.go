@@ -104,9 +104,9 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	asking.Wait()
 
 	entry := status.value.Workers[0]
-	processes := tempool.ProcessesOf(heartbeatsOf(hosts.value))
-	w := tempool.RosterOf(status.value, processes, nil).Workers[0]
-	process, reported := processes[w.Worker]
+	reports := reportsOf(hosts.value)
+	w := tempool.RosterOf(status.value, reports).Workers[0]
+	process, reported := reports.Processes[w.Worker]
 	if view.State = state; stateErr == nil {
 		w.Adopt(state)
 	} else if w.Error = tempool.NoAnswer(stateErr, limit); w.Error != "" {

@@ -110,13 +110,13 @@ func (a *app) examine(ctx context.Context) setup {
 		status.Pool = p.Name()
 		return poolFacts{PoolStatus: status, err: err}, nil
 	})
-	reported := map[string]api.HostHeartbeat{}
+	var reports tempool.Reports
 	for _, h := range s.hosts {
-		reported[h.ID] = h.Heartbeat
+		reports.Add(h.ID, h.Heartbeat)
 	}
-	processes, views := tempool.ProcessesOf(reported), make([]api.PoolWorkers, len(s.pools))
+	views := make([]api.PoolWorkers, len(s.pools))
 	for i, p := range s.pools {
-		views[i] = tempool.RosterOf(p.PoolStatus, processes, tempool.LastMinuteOf(p.PoolStatus, reported))
+		views[i] = tempool.RosterOf(p.PoolStatus, reports)
 	}
 	tempool.AskOutOfService(ctx, views, stateOf(cp))
 	for i := range s.pools {

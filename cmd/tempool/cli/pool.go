@@ -186,7 +186,7 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	summary := poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion,
 		Stopping: s.Stopping, Rollout: s.Rollout}
 	if s.Ready < s.Size { // a worker that crashes repeatedly reports to its pool only what lasts
-		asked := []api.PoolWorkers{tempool.RosterOf(s, nil, nil)}
+		asked := []api.PoolWorkers{tempool.RosterOf(s, tempool.Reports{})}
 		tempool.AskOutOfService(ctx, asked,
 			func(ctx context.Context, _ string, slot int) (api.WorkerState, error) { return p.State(ctx, slot) })
 		summary.Ready = asked[0].Ready
