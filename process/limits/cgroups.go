@@ -51,8 +51,8 @@ type Cgroups struct {
 }
 
 // OpenCgroups takes over the cgroup that this process runs in: it moves the process into a leaf, delegates the
-// controllers, and makes a cgroup for the workers, named by id. outlived says that workers may outlive the agent. If
-// OpenCgroups fails, nothing has changed and the error says why cgroups cannot be used.
+// controllers, and makes a cgroup for the workers, named by id. outlived says that workers may outlive the agent. Its
+// error says why cgroups cannot be used; the process may be in the leaf then, where the same limits hold.
 func OpenCgroups(h CgroupFS, id string, outlived bool) (*Cgroups, error) {
 	path, err := ownCgroup(h.Self)
 	if err != nil {
@@ -94,35 +94,25 @@ func ownCgroup(self string) (string, error) {
 	return "", errors.New("this process is in no cgroup v2")
 }
 
-// delegate moves the agent into its leaf and enables the controllers for the workers' cgroup. A failure is undone.
+// delegate moves the agent into its leaf and enables the controllers for the workers' cgroup.
 func (c *Cgroups) delegate(path string) error {
-	leaf := filepath.Join(c.home, AgentLeaf)
-	moved := false
-	undo := func(err error) error {
-		_ = c.fs.Rmdir(c.dir)
-		if moved {
-			_ = c.fs.Write(filepath.Join(c.home, "cgroup.procs"), strconv.Itoa(os.Getpid()))
-			_ = c.fs.Rmdir(leaf)
-		}
-		return err
-	}
 	if filepath.Base(path) != AgentLeaf && len(c.Controllers) > 0 {
+		leaf := filepath.Join(c.home, AgentLeaf)
 		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("the agent's cgroup is not delegated to it: %w", err)
 		}
-		moved = true
 		if err := c.fs.Write(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
-			return undo(fmt.Errorf("move the agent into its own cgroup: %w", err))
+			return fmt.Errorf("move the agent into its own cgroup: %w", err)
 		}
 	}
 	if err := c.enableControllers(c.home); err != nil {
-		return undo(fmt.Errorf("delegate controllers (no other process may share the agent's cgroup): %w", err))
+		return fmt.Errorf("delegate controllers (no other process may share the agent's cgroup): %w", err)
 	}
 	if err := os.Mkdir(c.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return undo(fmt.Errorf("make a cgroup for workers: %w", err))
+		return fmt.Errorf("make a cgroup for workers: %w", err)
 	}
 	if err := c.enableControllers(c.dir); err != nil {
-		return undo(fmt.Errorf("delegate controllers: %w", err))
+		return fmt.Errorf("delegate controllers: %w", err)
 	}
 	return nil
 }
