@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Bounds of a Log.
@@ -33,7 +34,7 @@ type Log struct {
 	first   uint64        // the oldest event that is held
 	next    uint64        // the number of the next event
 	bytes   int           // of all that are held
-	waiting chan struct{} // closed at the next event; nil if nobody waits
+	changes sleep.Changes // further events
 }
 
 // Entry is an event in the ring. It is immutable.
@@ -93,10 +94,7 @@ func (l *Log) Add(eventType, source string, at time.Time, data any) {
 	}
 	l.bytes += len(content)
 	l.next++
-	if l.waiting != nil {
-		close(l.waiting)
-		l.waiting = nil
-	}
+	l.changes.Announce()
 }
 
 // dropLocked makes room for one more event of this many bytes.

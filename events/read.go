@@ -156,13 +156,10 @@ func (r *Reader) Wait(ctx context.Context) bool {
 		l.mu.Unlock()
 		return true
 	}
-	if l.waiting == nil {
-		l.waiting = make(chan struct{})
-	}
-	waiting := l.waiting
+	further := l.changes.Next()
 	l.mu.Unlock()
 	select {
-	case <-waiting:
+	case <-further:
 		return true
 	case <-ctx.Done():
 		return false

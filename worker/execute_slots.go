@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/worker"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // executePollInterval bounds how late executeSlots see a free worker that the data plane did not announce.
@@ -57,11 +59,11 @@ type executeSlots struct {
 
 	mu       sync.Mutex
 	permits  int64
-	released chan struct{} // closed and replaced when a permit is released
+	released sleep.Changes // of permits
 }
 
 func newExecuteSlots(pool string, free func(string) (int, <-chan struct{})) *executeSlots {
-	s := &executeSlots{pool: pool, free: free, released: make(chan struct{})}
+	s := &executeSlots{pool: pool, free: free}
 	s.tryReserve = s.reserve
 	return s
 }
@@ -79,7 +81,7 @@ func (s *executeSlots) reserve() (permit *worker.SlotPermit, changed, released <
 	pending := s.permits - s.begun.Load() // read before free, which then counts every call that is not pending
 	free, changed := s.free(s.pool)
 	if int64(free) <= pending {
-		return nil, changed, s.released, executePollInterval
+		return nil, changed, s.released.Next(), executePollInterval
 	}
 	s.permits++
 	return new(worker.SlotPermit), nil, nil, 0
@@ -93,8 +95,7 @@ func (s *executeSlots) ReleaseSlot(worker.SlotReleaseInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.permits--
-	close(s.released)
-	s.released = make(chan struct{})
+	s.released.Announce()
 }
 
 // MaxSlots returns 0: the number is not fixed.

@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/worker"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
@@ -21,7 +22,7 @@ type placementSlots struct {
 	executing map[*worker.SlotPermit]bool   // those of them that do not poll
 	promised  map[string]time.Time          // until when a slot is kept for a worker that waited for one
 	running   map[*process.Process]struct{} // processes that became ready and have not ended
-	changed   chan struct{}                 // closed and replaced when a slot may have become free
+	changes   sleep.Changes                 // a slot may have become free
 	pausedFor time.Duration                 // since the last start that succeeded
 	paused    time.Time                     // until when the host takes no start, because it had no resources for one
 	draining  bool                          // the host takes no start until an operator says otherwise
@@ -30,7 +31,7 @@ type placementSlots struct {
 
 func newPlacementSlots(capacity int) *placementSlots {
 	r := &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{},
-		executing: map[*worker.SlotPermit]bool{}, promised: map[string]time.Time{}, changed: make(chan struct{})}
+		executing: map[*worker.SlotPermit]bool{}, promised: map[string]time.Time{}}
 	r.tryReserve = r.reserve
 	return r
 }
@@ -51,13 +52,8 @@ func (r *placementSlots) add(p *process.Process) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.running, p)
-		r.notifyLocked()
+		r.changes.Announce()
 	})
-}
-
-func (r *placementSlots) notifyLocked() {
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // The shortest and the longest time for which a host takes no start after one for which it had no resources.
@@ -82,7 +78,7 @@ func (r *placementSlots) drain(draining bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = draining
-	r.notifyLocked()
+	r.changes.Announce()
 }
 
 // isDraining reports whether the host takes no start. Those that it had polled before have to be refused.
@@ -98,7 +94,7 @@ func (r *placementSlots) reserve() (permit *worker.SlotPermit, changed, _ <-chan
 	defer r.mu.Unlock()
 	wait = max(0, time.Until(r.paused))
 	if r.draining || wait > 0 || r.reserved+len(r.running) >= r.capacity {
-		return nil, r.changed, nil, wait
+		return nil, r.changes.Next(), nil, wait
 	}
 	r.reserved++
 	return new(worker.SlotPermit), nil, nil, 0
@@ -135,7 +131,7 @@ func (r *placementSlots) ReleaseSlot(info worker.SlotReleaseInfo) {
 	defer r.mu.Unlock()
 	delete(r.executing, info.Permit())
 	r.reserved--
-	r.notifyLocked()
+	r.changes.Announce()
 }
 
 // MaxSlots returns the host's capacity.

@@ -368,7 +368,7 @@ func (c *Call) finish(err error) {
 	var buffer [2]*waiter // for the usual one, without an allocation
 	begun := buffer[:0]
 	begun = p.startQueuedLocked(now, begun)
-	p.changedLocked()
+	p.changes.Announce()
 	p.mu.Unlock()
 	for _, w := range begun {
 		w.send()
@@ -420,5 +420,5 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 	if free > 0 {
 		return free, nil
 	}
-	return 0, p.changesLocked()
+	return 0, p.changes.Next()
 }

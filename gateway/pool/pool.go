@@ -38,7 +38,7 @@ type poolState struct {
 	held       map[string]*upstream // by session: the incarnation that has not released it; see release.go
 	scoredAt   time.Time
 	closed     error         // why no call starts any more
-	changes    chan struct{} // closed with the next change of what await waits for; nil if nothing waits
+	changes    sleep.Changes // of what await waits for: a call has ended, or a worker has opened or is gone
 	nextTick   time.Time     // when run ticks next unless it is woken
 	roster     roster        // as it was last read
 	idleSince  time.Time     // zero while the state is in use
@@ -76,7 +76,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 			p.markGoneLocked(newest)
 		}
 	}
-	p.changedLocked()
+	p.changes.Announce()
 	if p.specKnown && slices.ContainsFunc(spec.Changes(p.spec, *u.spec), spec.Change.RestartsWorkers) {
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(api.Deployed, 1) })
 	}
@@ -158,7 +158,7 @@ func (p *poolState) markGoneLocked(u *upstream) {
 		p.continueCallsLocked(session, u)
 	}
 	u.leases = u.leases.End("the process has ended")
-	p.changedLocked()
+	p.changes.Announce()
 	p.notify()
 }
 
@@ -194,22 +194,6 @@ func (p *poolState) setSpecLocked(s spec.Spec) {
 	p.timeout.Store(int64(s.Call.Timeout))
 }
 
-// changedLocked wakes those that await a change: a call has ended, or a worker has opened or is gone.
-func (p *poolState) changedLocked() {
-	if p.changes != nil {
-		close(p.changes)
-		p.changes = nil
-	}
-}
-
-// changesLocked is closed with the next change.
-func (p *poolState) changesLocked() <-chan struct{} {
-	if p.changes == nil {
-		p.changes = make(chan struct{})
-	}
-	return p.changes
-}
-
 // await waits until done, which is called with the lock held, returns true. It fails if ctx ends first.
 func (p *poolState) await(ctx context.Context, done func() bool) error {
 	for {
@@ -218,7 +202,7 @@ func (p *poolState) await(ctx context.Context, done func() bool) error {
 			p.mu.Unlock()
 			return nil
 		}
-		changed := p.changesLocked()
+		changed := p.changes.Next()
 		p.mu.Unlock()
 		select {
 		case <-changed:
@@ -349,7 +333,7 @@ func (p *poolState) tick() time.Duration {
 	if p.closed != nil {
 		return idleTick
 	}
-	defer p.changedLocked()
+	defer p.changes.Announce()
 	p.observeWaitingLocked(now) // of those that have waited since an earlier interval
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)

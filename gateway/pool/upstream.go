@@ -130,7 +130,7 @@ func (u *upstream) awaitsReleaseLocked() bool {
 // openedLocked starts what waits for the worker, which may have opened.
 func (u *upstream) openedLocked() {
 	u.pool.dispatchQueueLocked(time.Now())
-	u.pool.changedLocked()
+	u.pool.changes.Announce()
 }
 
 // adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under

@@ -1,4 +1,4 @@
-// Package sleep waits for a time, until an end or for goroutines, and wakes one that waits.
+// Package sleep waits for a time, until an end or for goroutines, and wakes one that waits or all that do.
 package sleep
 
 import (
@@ -74,5 +74,24 @@ func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
+	}
+}
+
+// Changes wake all that wait for the next change of something. Their user guards them; the zero value is ready to use.
+type Changes struct{ next chan struct{} } // nil while nobody waits
+
+// Next is closed with the next change.
+func (c *Changes) Next() <-chan struct{} {
+	if c.next == nil {
+		c.next = make(chan struct{})
+	}
+	return c.next
+}
+
+// Announce announces a change.
+func (c *Changes) Announce() {
+	if c.next != nil {
+		close(c.next)
+		c.next = nil
 	}
 }

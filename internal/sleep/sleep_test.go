@@ -49,3 +49,14 @@ func TestEachCallsAtMostSoManyAtOnce(t *testing.T) {
 		require.Equal(t, 3*time.Minute, time.Since(began))
 	})
 }
+
+func TestAChangeWakesThoseWhoWaitForTheNextOne(t *testing.T) {
+	var changes Changes
+	changes.Announce() // nobody waits
+	first := changes.Next()
+	require.Equal(t, first, changes.Next(), "all wait for the same change")
+	require.False(t, Ended(first))
+	changes.Announce()
+	require.True(t, Ended(first))
+	require.False(t, Ended(changes.Next()))
+}

@@ -69,7 +69,7 @@ type Store struct {
 	mu      sync.Mutex // guards the fields below
 	workers map[string]*workerLog
 	queued  []*workerLog
-	changed chan struct{} // closed after a log has a new line; nil while nobody waits
+	changes sleep.Changes // a log has a new line
 
 	reported time.Time // when run last warned
 }
@@ -132,20 +132,14 @@ func (s *Store) Workers() ([]string, error) {
 func (s *Store) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
+	s.changes.Announce()
 }
 
 // Changed returns a channel that is closed soon after the next line of any worker.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
+	return s.changes.Next()
 }
 
 func (s *Store) dir(worker string) string {
