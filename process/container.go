@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/internal/atomicfile"
@@ -42,9 +42,6 @@ type container struct {
 	engine, name string
 	variables    string // the file of the worker's environment
 	content      []byte // of the file
-	stopping     sync.WaitGroup
-	asking       context.Context // of the engine's commands that ask the container to stop
-	giveUpAsking context.CancelFunc
 }
 
 func findEngine() (string, error) {
@@ -85,8 +82,8 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	pl.environ = append(engineEnvironment(), EnvIncarnation+"="+pl.cookie)
 	// the agent's proxies are not the container's
 	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...)
-	pl.args = append(pl.args, "--env-file", file, "--interactive", "--rm", "--name", name, "--label", labelState+"="+
-		s.state.id, "--label", labelWorker+"="+launch.Worker,
+	pl.args = append(pl.args, "--env-file", file, "--sig-proxy=true", "--interactive", "--rm", "--name", name,
+		"--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
 		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
 	if pool.Protocol == spec.ProtocolFrames {
 		pl.args = append(pl.args, "--preserve-fds=2")
@@ -96,11 +93,7 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	inForce := launch.Spec.Limits
 	inForce.OpenFiles = 0 // the engine's matter
 	p := s.newProcess(launch, pl, inForce)
-	asking, giveUpAsking := context.WithCancel(context.Background())
-	p.kind = &container{
-		program: program{p}, engine: engine, name: name, variables: file, content: variables, asking: asking,
-		giveUpAsking: giveUpAsking,
-	}
+	p.kind = &container{program: program{p}, engine: engine, name: name, variables: file, content: variables}
 	return p, nil
 }
 
@@ -133,31 +126,23 @@ func (p *plan) passLimits(l spec.Limits) {
 	}
 }
 
-// stop has the engine signal the container. A client that has just started the container would end at a signal and
-// leave the container alone.
+// stop has the engine's client pass SIGTERM on to the container; others of its group would act on it themselves.
 func (c *container) stop(force bool) {
 	if force {
-		c.giveUpAsking()
 		c.program.stop(true)
-		return
+	} else if err := tree.Signal(c.root, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		c.logger.Warn("cannot ask a container to stop", "container", c.name, "error", err)
 	}
-	c.stopping.Go(func() {
-		if err := runEngine(c.asking, c.engine, "kill", "--signal", "TERM", c.name); err != nil && c.asking.Err() == nil {
-			c.logger.Warn("cannot ask a container to stop", "container", c.name, "error", err)
-			c.program.stop(false)
-		}
-	})
 }
 
-// end removes the container, which outlives the engine's client if that was killed, and then ends what is left of the
-// client's tree. A tree that is to be killed does not wait for the engine, which may hang.
+// end removes the container, which outlives the engine's client if that was killed, or asked to stop at the moment at
+// which it started the container. Then it ends what is left of the client's tree. A tree that is to be killed does not
+// wait for the engine, which may hang.
 func (c *container) end() ending {
 	if t := c.currentTermination(); t.killed() || t.graceExpired {
 		c.killTree()
 	}
 	c.closeConn(finalReadTimeout) // its removal may take longer, and the gateway still sends calls
-	c.giveUpAsking()
-	c.stopping.Wait()
 	if err := os.Remove(c.variables); err != nil {
 		c.logger.Warn("cannot remove the environment of a container", "error", err)
 	}

@@ -20,7 +20,6 @@ const fakeEngine = `#!/bin/sh
 folder=$(dirname "$0")
 env > "$folder/environment-of-$1"
 if [ "$1" != run ]; then
-	echo "$1" >> "$folder/asked"
 	while [ ! -e "$folder/done" ]; do sleep 0.01; done
 	exit 0
 fi
@@ -83,23 +82,6 @@ func TestAContainerThatCrashesHasItsExitCode(t *testing.T) {
 	exit := ends(t, p)
 	require.Equal(t, 3, exit.Code, exit.Reason)
 	require.True(t, exit.Failed() && !exit.Killed, exit.Reason)
-}
-
-func TestTheEngineIsNoLongerAskedToStopAContainerThatIsKilled(t *testing.T) {
-	folder := setUpFakeEngine(t)
-	p := begin(t, open(t), ofFakeEngine("exec sleep 1000"))
-	p.requestStop(waitTimeout)
-	asked := func(commands string) func() bool {
-		return func() bool {
-			text, _ := os.ReadFile(filepath.Join(folder, "asked"))
-			return string(text) == commands
-		}
-	}
-	eventually(t, asked("kill\n"), "the engine must be asked to stop the container")
-	p.Kill("enough")
-	eventually(t, asked("kill\nrm\n"), "a hanging command must not delay the removal")
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
-	require.True(t, ends(t, p).Killed)
 }
 
 func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
