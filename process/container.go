@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,8 +25,6 @@ const (
 	engineName = "podman"
 	// engineTimeout bounds a command of the engine that does not run a worker, and a removal with its further attempts.
 	engineTimeout = 20 * time.Second
-	// containersFile says in the state directory that containers were started, which a sweep must look for.
-	containersFile = "containers"
 
 	labelState       = "tempool.state" // the id of the state directory
 	labelWorker      = "tempool.worker"
@@ -63,9 +60,6 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	engine, err := findEngine()
 	if err != nil {
 		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(s.state.path, containersFile), nil, 0o600); err != nil {
-		return nil, fmt.Errorf("record in the state directory that there are containers: %w", err)
 	}
 	pl.program = engine
 	if err := pl.complete(launch.Worker, launch.Spec, nil); err != nil {
@@ -143,11 +137,10 @@ func (c *container) end() ending {
 		c.killTree()
 	}
 	c.closeConn(finalReadTimeout) // its removal may take longer, and the gateway still sends calls
-	if err := os.Remove(c.variables); err != nil {
-		c.logger.Warn("cannot remove the environment of a container", "error", err)
-	}
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
 		c.logger.Error("cannot remove a container", "container", c.name, "error", err)
+	} else if err := os.Remove(c.variables); err != nil {
+		c.logger.Warn("cannot remove the environment of a container", "error", err)
 	}
 	e := c.program.end()
 	switch {
@@ -170,13 +163,12 @@ func (c *container) probe(context.Context) error {
 		spec.HealthRPC)
 }
 
-// sweepContainers removes the containers that earlier supervisors on this state directory have left.
+// sweepContainers removes the containers that earlier supervisors on this state directory have left, as the files of
+// their environments say.
 func (s *Supervisor) sweepContainers() error {
-	note := filepath.Join(s.state.path, containersFile)
-	if _, err := os.Stat(note); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err := removeVariables(s.state.path); err != nil {
+	entries, err := os.ReadDir(s.state.path)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), variablesPrefix) })
+	if err != nil || len(entries) == 0 {
 		return err
 	}
 	path, err := findEngine()
@@ -186,7 +178,10 @@ func (s *Supervisor) sweepContainers() error {
 	if err := removeContainers(path, "--filter", "label="+labelState+"="+s.state.id); err != nil {
 		return err
 	}
-	return os.Remove(note)
+	for _, entry := range entries {
+		err = errors.Join(err, os.Remove(filepath.Join(s.state.path, entry.Name())))
+	}
+	return err
 }
 
 // removeAttempts is how often a removal is tried: the first attempt fails if the engine has not noticed yet that the
@@ -223,7 +218,8 @@ func runEngine(ctx context.Context, path string, arguments ...string) error {
 	return nil
 }
 
-// variablesPrefix begins the names of the files in the state directory that hold the environments of containers.
+// variablesPrefix begins the names of the files in the state directory that hold the environments of containers. Each
+// stays until its container is removed.
 const variablesPrefix = "environment-"
 
 // maxVariable bounds a variable of a container, in bytes; the engine reads files by lines of at most 64 KiB.
@@ -259,15 +255,4 @@ func containerVariables(environ []string) ([]byte, error) {
 		file.WriteString(entry + "\n")
 	}
 	return []byte(file.String()), nil
-}
-
-// removeVariables removes the files of containers that are no more.
-func removeVariables(dir string) error {
-	entries, err := os.ReadDir(dir)
-	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), variablesPrefix) {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, entry.Name())))
-		}
-	}
-	return err
 }
