@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxFailedStarts is after how many starts, none of which brought the worker into service, a worker cannot start. The
-// pool retries more often.
+// maxFailedStarts is after how many starts, none of which brought the worker into service, a worker cannot start; one
+// is enough while the breaker is open, which delays the next by half a minute. The pool retries more often.
 const maxFailedStarts = 5
 
 // Tracker tracks workers until all of them are in service under a new incarnation. Its zero value tracks all workers of
@@ -103,7 +103,8 @@ func (t *Tracker) Update(status api.PoolStatus) Progress {
 			t.served[slot] = true
 			p.Ready++
 			continue
-		case incarnations > 0 && w.Resting, !t.served[slot] && started >= maxFailedStarts:
+		case incarnations > 0 && w.Resting, !t.served[slot] && started >= maxFailedStarts,
+			!t.served[slot] && started > 0 && status.StartsPaused != "":
 			p.Failing = append(p.Failing, Failing{w, started})
 		}
 		p.Waiting = append(p.Waiting, w)

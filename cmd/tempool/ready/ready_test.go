@@ -29,3 +29,15 @@ func TestWorkersOfAnEarlierAgentAreNotReady(t *testing.T) {
 	require.Empty(t, p.Failing)
 	require.False(t, p.Done())
 }
+
+// Starts that an open breaker delays by half a minute would reach the limit of a single worker only after minutes.
+func TestAFailedStartIsEnoughWhileTheBreakerIsOpen(t *testing.T) {
+	failed := api.RosterEntry{Slot: 0, Incarnation: 3, State: lifecycle.Pending, Starts: 2}
+	waiting := api.RosterEntry{Slot: 1, Incarnation: 1, State: lifecycle.Pending}
+	status := api.PoolStatus{Size: 2, Workers: []api.RosterEntry{failed, waiting}}
+	require.Empty(t, new(Tracker).Update(status).Failing)
+
+	status.StartsPaused = "breaker open"
+	require.Equal(t, []Failing{{failed, 2}}, new(Tracker).Update(status).Failing)
+	require.Empty(t, (&Tracker{Starts: map[int]int64{0: 2}}).Update(status).Failing, "of an earlier wait")
+}
