@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const redisURLAllowed = `redis://[user:password@]host:port/database, such as redis://localhost:6379/0; ` +
+const redisURLAllowed = `a URL such as redis://localhost:6379/0, where user:password@ may precede the host; ` +
 	`rediss:// for TLS; for a cluster, ?addr=host:port instead of the database`
 
 // CheckRedisURL returns an error for a value that sessions.url does not allow. The error does not repeat the value,

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/redact"
 )
 
 func TestASpecHidesWhatItMarksAsSecret(t *testing.T) {
@@ -113,5 +115,11 @@ func TestAnErrorOfASpecHidesSecrets(t *testing.T) {
 		require.ErrorContains(t, err, "is not allowed")
 		require.ErrorContains(t, err, Hidden)
 		require.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
+func TestAdviceReadsLikeNoSecret(t *testing.T) {
+	for _, r := range rules {
+		require.Equal(t, r.allowed, redact.Text(r.allowed), r.key)
 	}
 }
