@@ -18,7 +18,8 @@ const maxKeyFile = 64 << 10
 func ReadKeys(path string) ([][]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "cannot read the payload key file: %w", err)
+		return nil, api.Errorf(api.CodeInvalid,
+			"cannot read the payload key file: %w; name a file that exists and that you may read", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()

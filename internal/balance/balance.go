@@ -91,8 +91,8 @@ func (b *Balancer) acquireLocked(tried map[string]bool, now time.Time) (*Endpoin
 		if b.failure != nil {
 			return nil, b.failure
 		}
-		return nil, api.Errorf(api.CodeNoWorkers, "no worker of the pool has a gateway yet; see tempool "+
-			"ps").After(time.Second)
+		return nil, api.Errorf(api.CodeNoWorkers, "no host runs a process of the pool; tempool ps shows "+
+			"the states of its workers").After(time.Second)
 	}
 	e := pick(b.endpoints, tried, now)
 	if e != nil {

@@ -48,7 +48,7 @@ extended.`,
 		case api.CodeOf(failure) != "":
 			return failure
 		case err != nil:
-			return api.Errorf(api.CodeInvalid, "cannot write the backup: %w", err)
+			return api.Errorf(api.CodeInvalid, "cannot write the backup %s: %w", args[1], err)
 		}
 		return a.printMessage(end, "exported %d sessions to %s", end.Sessions, args[1])
 	})
