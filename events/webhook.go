@@ -69,37 +69,42 @@ type Webhook struct {
 	firstRetry                time.Duration // tests shorten it
 }
 
-// NewWebhook returns a Webhook for the events of log from the oldest on; nil if no URL is set. It fails with
-// CodeInvalid.
-func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logger) (*Webhook, error) {
+// Check fails with CodeInvalid if events cannot be posted as config says.
+func (config WebhookConfig) Check() error {
 	if config.URL == "" {
-		return nil, nil
+		return nil
 	}
 	target, err := url.Parse(config.URL)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
-		return nil, api.Errorf(api.CodeInvalid, "--events-webhook is not a URL such as https://example.com/events")
+		return api.Errorf(api.CodeInvalid, "--events-webhook is not a URL such as https://example.com/events")
 	}
-	types, err := ParseTypes(config.Types)
-	if err != nil {
+	if _, err := ParseTypes(config.Types); err != nil {
+		return err
+	}
+	if config.TokenFile != "" {
+		if _, err := os.ReadFile(config.TokenFile); err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read --events-webhook-token-file: %w", err)
+		}
+	}
+	if secret := config.TokenFile != "" || redact.URLs(config.URL) != config.URL; secret && target.Scheme != "https" &&
+		!loopback.Host(target.Hostname()) {
+		return api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https", target.Host)
+	}
+	return nil
+}
+
+// NewWebhook returns a Webhook for the events of log from the oldest on; nil if no URL is set. It fails as Check does.
+func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logger) (*Webhook, error) {
+	if err := config.Check(); err != nil || config.URL == "" {
 		return nil, err
 	}
-	w := &Webhook{
-		url: config.URL, shown: redact.URLs(config.URL), source: api.HostSource(hostID),
+	types, _ := ParseTypes(config.Types)
+	return &Webhook{
+		url: config.URL, token: config.TokenFile, shown: redact.URLs(config.URL), source: api.HostSource(hostID),
 		reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
 		client: &http.Client{Timeout: postTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
-	if w.token = config.TokenFile; w.token != "" {
-		if _, err := os.ReadFile(w.token); err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "cannot read --events-webhook-token-file: %w", err)
-		}
-	}
-	if secret := w.token != "" || w.shown != config.URL; secret && target.Scheme != "https" &&
-		!loopback.Host(target.Hostname()) {
-		return nil, api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https",
-			target.Host)
-	}
-	return w, nil
+	}, nil
 }
 
 // Delivery returns the counts. A nil Webhook has done nothing.

@@ -86,10 +86,16 @@ func newAuthenticator(c Config) (*authenticator, error) {
 				"--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", redact.URLs(s.Advertise))
 		}
 	}
+	if _, err := lookUpGroup(s.SocketGroup); err != nil {
+		return nil, err
+	}
 	if c.Listen == "" {
 		return a, nil
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid,
 			"--listen is %q, which is not an address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)

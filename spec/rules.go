@@ -30,6 +30,9 @@ var (
 
 const nameAllowed = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 
+// ValidLabel reports whether a pool can have label as its placement.
+func ValidLabel(label string) bool { return nameForm.MatchString(label) }
+
 // rules are checked in this order, which is that of the file.
 var rules = []rule{
 	{"pool.name", nameAllowed, func(v any) (string, string) {
@@ -54,7 +57,7 @@ var rules = []rule{
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
 	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
-	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
+	{"pool.placement", nameAllowed, holds(ValidLabel)},
 	integerRange("pool.max_inflight", 1, 1000),
 	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`,
 		eachNamed(func(name, value string) string {

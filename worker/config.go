@@ -119,6 +119,13 @@ func (c *Config) complete() error {
 	if len(c.Labels) == 0 {
 		c.Labels = []string{"default"}
 	}
+	for _, label := range c.Labels {
+		if !spec.ValidLabel(label) {
+			return api.Errorf(api.CodeInvalid,
+				"--labels has %q, which no pool can have as its placement; allowed: 1 to 63 characters of a-z, 0-9, _ and -, "+
+					"the first a letter or digit", label)
+		}
+	}
 	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
 	if c.Capacity < 0 {
 		return fmt.Errorf("invalid --capacity %d; allowed: 1 or more, for example 100", c.Capacity)
@@ -146,6 +153,9 @@ func (c *Config) complete() error {
 			redact.URLs(c.TemporalUI))
 	}
 	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
+		return err
+	}
+	if err := c.Webhook.Check(); err != nil {
 		return err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
