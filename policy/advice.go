@@ -212,6 +212,11 @@ func recommendations(p pool, measured []worker) []string {
 		}
 	}
 	if len(advice) == 0 {
+		about(func(w worker) bool { return w.State == lifecycle.Created || w.State == lifecycle.Starting },
+			"Wait for the start of {all}: tempool history {first} shows how it goes, tempool logs {first} what the program "+
+				"writes.")
+	}
+	if len(advice) == 0 {
 		return []string{NothingToDo}
 	}
 	return advice

@@ -240,7 +240,11 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"stuck in a start": {
 			poolOf(well(0), like(1, func(w *worker) { w.State = lifecycle.Starting })), StatusShort,
-			[]string{"warning p/1 It has been starting for 1h."}, []string{"Nothing to do."},
+			[]string{"warning p/1 It has been starting for 1h."}, []string{"Wait for the start of p/1: tempool history p/1"},
+		},
+		"nobody serves yet": {
+			poolOf(like(0, func(w *worker) { w.State, w.Since = lifecycle.Starting, reportTime })), StatusDown,
+			[]string{"critical  No worker of the pool is in service."}, []string{"Wait for the start of p/0"},
 		},
 		"suspended": {
 			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),

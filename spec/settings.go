@@ -18,7 +18,7 @@ type Setting struct {
 func Settings(path string, known []string) ([]Setting, error) {
 	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the settings: %w", err)
+		return nil, fmt.Errorf("read the settings: %w; name a file that exists and that you may read", err)
 	}
 	settings, e := parseSettings(data, known)
 	if e != nil {

@@ -86,7 +86,8 @@ func OneLine(text string, limit int) string {
 // Rate is how often something happens in a second: one digit after the point, below 1 two digits that are not 0.
 func Rate(x float64) string {
 	if x < 1 {
-		return strconv.FormatFloat(x, 'g', 2, 64)
+		x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 2, 64), 64)
+		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64)
 }

@@ -88,8 +88,8 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	}
 	if r.IfVersion != 0 && r.IfVersion != p.SpecVersion {
 		return api.Errorf(api.CodeVersionConflict,
-			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it on the page of the pool "+
-				"(tempool ui), and apply it to version %[2]d",
+			"pool %s has spec version %d, not %d: another spec was applied; compare yours with it (tempool pool diff, or "+
+				"the page of the pool), and apply it to version %[2]d",
 			p.name(), p.SpecVersion, r.IfVersion)
 	}
 	return nil

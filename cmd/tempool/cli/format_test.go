@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -31,6 +32,12 @@ func TestFormatDuration(t *testing.T) {
 		2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
 	} {
 		require.Equal(t, want, formatDuration(d))
+	}
+}
+
+func TestRatesHaveNoExponent(t *testing.T) {
+	for rate, want := range map[float64]string{0: "0", 3.21e-5: "0.000032", 0.456: "0.46", 1.26: "1.3", 2e6: "2000000"} {
+		require.Equal(t, want, format.Rate(rate))
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *starter) showNextSteps(ctx context.Context) {
 			filepath.Join(s.library.Folder, "ast.py"))
 		return
 	}
-	s.screen.line("  # remove one worker\n  %s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))
+	s.screen.line("  # have one more worker\n  %s pool scale %s %d", s.ctl(), pool, s.spec.Pool.Size+1)
 }
 
 // ctl returns the command line that runs tempool for this server.
