@@ -5,12 +5,11 @@ package e2e
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,15 +31,10 @@ const clusterVariable = "TEMPOOL_CLUSTER"
 type server = *clusterServer
 
 type clusterServer struct {
+	*link
 	namespace string
 	frontends []string
-	address   string // of the proxy
-
-	mu       sync.Mutex
-	listener net.Listener // nil while the cluster is unreachable
-	conns    map[net.Conn]bool
-	next     int
-	accepts  sync.WaitGroup
+	next      atomic.Int64
 }
 
 const takesArguments = false
@@ -51,18 +45,16 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 	require.NotEmpty(t, folder, "run this test with scripts/temporal-cluster.sh run")
 	frontends, err := os.ReadFile(filepath.Join(folder, "frontends"))
 	require.NoError(t, err)
-	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends)),
-		address: ownAddress(t), conns: map[net.Conn]bool{}}
-	require.NoError(t, s.Restart(t.Context()))
-	t.Cleanup(func() { require.NoError(t, s.Kill()) })
+	s := &clusterServer{namespace: "test-" + uuid.NewString(), frontends: strings.Fields(string(frontends))}
+	s.link = newLink(t, ownAddress(t), s.dialNext)
 
-	namespaces, err := client.NewNamespaceClient(client.Options{HostPort: s.address, Logger: newDiscardLogger()})
+	namespaces, err := client.NewNamespaceClient(client.Options{HostPort: s.addr, Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	defer namespaces.Close()
 	require.NoError(t, namespaces.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
 		Namespace: s.namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
 	}))
-	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace,
+	user, err := client.NewLazyClient(client.Options{HostPort: s.addr, Namespace: s.namespace,
 		Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	defer user.Close()
@@ -81,7 +73,7 @@ func startServer(t *testing.T, _ string, _ ...string) server {
 // awaitNamespace waits until the next server process knows the namespace and its search attributes.
 func (s *clusterServer) awaitNamespace(t *testing.T) {
 	t.Helper()
-	user, err := client.NewLazyClient(client.Options{HostPort: s.address, Namespace: s.namespace,
+	user, err := client.NewLazyClient(client.Options{HostPort: s.addr, Namespace: s.namespace,
 		Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	defer user.Close()
@@ -94,23 +86,13 @@ func (s *clusterServer) awaitNamespace(t *testing.T) {
 	}, waitTimeout, 100*time.Millisecond)
 }
 
-func (s *clusterServer) Address() string   { return s.address }
+func (s *clusterServer) Address() string   { return s.addr }
 func (s *clusterServer) Namespace() string { return s.namespace }
 
 // Kill makes the cluster unreachable.
 func (s *clusterServer) Kill() error {
-	s.mu.Lock()
-	var err error
-	if s.listener != nil {
-		err = s.listener.Close()
-	}
-	s.listener = nil
-	for conn := range s.conns {
-		_ = conn.Close()
-	}
-	s.mu.Unlock()
-	s.accepts.Wait()
-	return err
+	s.cut()
+	return nil
 }
 
 // Done returns a closed channel: Kill takes effect at once.
@@ -122,81 +104,18 @@ func (*clusterServer) Done() <-chan struct{} {
 
 // Restart makes the cluster reachable at the same address.
 func (s *clusterServer) Restart(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	listener, err := net.Listen("tcp", s.address)
-	if err != nil {
-		return err
-	}
-	s.listener, s.address = listener, listener.Addr().String()
-	s.accepts.Go(func() { s.accept(listener) })
+	s.heal()
 	return nil
 }
 
-func (s *clusterServer) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		s.accepts.Go(func() { s.forward(conn) })
-	}
-}
-
-// forward connects a client to a server process that listens.
-func (s *clusterServer) forward(conn net.Conn) {
-	defer conn.Close()
-	frontend := s.dial()
-	if frontend == nil {
-		return
-	}
-	defer frontend.Close()
-	if !s.track(conn, frontend) {
-		return
-	}
-	defer s.forget(conn, frontend)
-	var copies sync.WaitGroup
-	copies.Go(func() { copyAndClose(conn, frontend) })
-	copies.Go(func() { copyAndClose(frontend, conn) })
-	copies.Wait()
-}
-
-func copyAndClose(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // the other side sees the end of the connection
-	_ = to.Close()
-	_ = from.Close()
-}
-
-func (s *clusterServer) dial() net.Conn {
-	s.mu.Lock()
-	s.next++
-	first := s.next
-	s.mu.Unlock()
+// dialNext connects to a server process that listens, each time to another one.
+func (s *clusterServer) dialNext() (conn net.Conn, err error) {
+	first := int(s.next.Add(1))
 	for i := range s.frontends {
-		conn, err := net.DialTimeout("tcp", s.frontends[(first+i)%len(s.frontends)], time.Second)
+		conn, err = net.DialTimeout("tcp", s.frontends[(first+i)%len(s.frontends)], time.Second)
 		if err == nil {
-			return conn
+			return conn, nil
 		}
 	}
-	return nil
-}
-
-func (s *clusterServer) track(conns ...net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return false
-	}
-	for _, conn := range conns {
-		s.conns[conn] = true
-	}
-	return true
-}
-
-func (s *clusterServer) forget(conns ...net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, conn := range conns {
-		delete(s.conns, conn)
-	}
+	return nil, err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -196,15 +198,7 @@ func (a *agent) kill() {
 	_ = a.cmd.Wait() // reports the kill
 }
 
-func newDiscardLogger() discardLogger { return discardLogger{} }
-
-// discardLogger discards the SDK's log.
-type discardLogger struct{}
-
-func (discardLogger) Debug(string, ...any) {}
-func (discardLogger) Info(string, ...any)  {}
-func (discardLogger) Warn(string, ...any)  {}
-func (discardLogger) Error(string, ...any) {}
+func newDiscardLogger() log.Logger { return log.NewStructuredLogger(slog.New(slog.DiscardHandler)) }
 
 // echoSpec is the spec of a pool whose workers echo their input.
 func echoSpec(name string, size int) spec.Spec {

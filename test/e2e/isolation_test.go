@@ -72,7 +72,7 @@ func TestNoProcessServesTwoKeysOrUses(t *testing.T) {
 func attackIsolation(t *testing.T, by string) {
 	env := newEnv(t)
 	hosts := []string{by + "-a", by + "-b"}
-	link := newLink(t, env.server.Address())
+	link := newLink(t, ownAddress(t), dials(env.server.Address()))
 	start := func(host string) *agent {
 		address := env.server.Address()
 		if host == hosts[1] {
@@ -225,7 +225,6 @@ func TestTheSecretsOfAKeyAreNowhereElse(t *testing.T) {
 	s.Isolation.By = spec.IsolateKey
 	s.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token", "FILE": "file:" + secrets + "/{key}"}
 	pool := env.startPool(s)
-	env.waitReady(pool, 1)
 	require.Empty(t, hostProcesses("vault"), "no key has come")
 	as := func(key string) *tempool.Pool {
 		return pool.With(tempool.CallOptions{Key: key, Header: http.Header{"X-Token": {"legible-header"}}})

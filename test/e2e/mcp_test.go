@@ -34,7 +34,6 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 		filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "stdio"}
 	s.MCP.Mode, s.MCP.Idle, s.Queue.Timeout = spec.MCPSession, spec.Duration(20*time.Second), spec.Duration(time.Second)
 	pool := env.startPool(s)
-	env.waitReady(pool, 2)
 	gateway := env.gatewayClient("mcp")
 	ask := func(method, session, body string) (int, string, string) {
 		response, text, err := send(t.Context(), gateway, method, "/mcp/mcp", body, "Mcp-Session-Id", session)

@@ -54,10 +54,6 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirst(t *testing.T) {
 		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
 		return largest >= 0
 	})
-	require.Eventually(t, func() bool { // the pool stops workers that its roster says serve
-		status, err := pool.Status(t.Context())
-		return err == nil && status.Ready == 4
-	}, waitTimeout, 50*time.Millisecond)
 	limit := func(v api.PoolWorkers, slot int) string { return v.Workers[slot].Limits["memory"] }
 	require.Contains(t, []string{"cgroup", "sampler"}, limit(view, largest))
 

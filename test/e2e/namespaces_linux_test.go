@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -77,46 +76,6 @@ func (m *machine) cut(port string) {
 }
 
 func (m *machine) heal() { m.run("nft", "delete table inet cut") }
-
-// forward passes connections to an address of this process on to another one, until the test ends.
-func forward(t *testing.T, from, to string) (address string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", from)
-	require.NoError(t, err)
-	var connections sync.WaitGroup
-	ended := make(chan struct{})
-	connections.Go(func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			connections.Go(func() {
-				defer in.Close()
-				out, err := net.Dial("tcp", to)
-				if err != nil {
-					return
-				}
-				defer out.Close()
-				var both sync.WaitGroup
-				both.Go(func() { _, _ = io.Copy(out, in); out.Close() })
-				both.Go(func() { _, _ = io.Copy(in, out); in.Close() })
-				done := make(chan struct{})
-				go func() { both.Wait(); close(done) }()
-				select {
-				case <-done:
-				case <-ended:
-				}
-			})
-		}
-	})
-	t.Cleanup(func() {
-		close(ended)
-		listener.Close()
-		connections.Wait()
-	})
-	return listener.Addr().String()
-}
 
 // certify writes a certificate for addresses, signed by an authority of its own, and returns the files and a client's
 // configuration.
@@ -183,7 +142,7 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	endpoints := make([]string, len(machines))
 	for i, m := range machines {
 		endpoints[i] = "https://" + net.JoinHostPort(m.its, "7460")
-		temporal := forward(t, net.JoinHostPort(m.ours, port), env.server.Address())
+		temporal := newLink(t, net.JoinHostPort(m.ours, port), dials(env.server.Address())).addr
 		env.startAgentOn(m, fmt.Sprint("machine-", i), "--address", temporal, "--listen", net.JoinHostPort(m.its, "7460"),
 			"--tls-cert", cert, "--tls-key", key, "--tokens", tokens, "--capacity", "1")
 	}

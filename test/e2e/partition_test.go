@@ -18,15 +18,16 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// link is a TCP link to an address that can be cut.
+// link is a TCP link that can be cut.
 type link struct {
-	t      *testing.T
-	target string
-	addr   string
+	t    *testing.T
+	addr string
+	dial func() (net.Conn, error) // to the far end
 
 	mu       sync.Mutex
-	listener net.Listener
-	open     map[net.Conn]struct{}
+	listener net.Listener // nil while it is cut
+	open     map[net.Conn]bool
+	carried  sync.WaitGroup
 }
 
 // ownAddress returns an address for a server that may start more than once. Its IP address is of this process alone, so
@@ -40,60 +41,75 @@ func ownAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func newLink(t *testing.T, target string) *link {
-	l := &link{t: t, target: target, addr: ownAddress(t), open: map[net.Conn]struct{}{}}
+// newLink opens a link from an address until the test ends.
+func newLink(t *testing.T, address string, dial func() (net.Conn, error)) *link {
+	t.Helper()
+	l := &link{t: t, addr: address, dial: dial, open: map[net.Conn]bool{}}
 	l.heal()
 	t.Cleanup(l.cut)
 	return l
 }
 
+func dials(target string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("tcp", target) }
+}
+
 // heal opens the link.
 func (l *link) heal() {
+	l.t.Helper()
 	listener, err := net.Listen("tcp", l.addr)
 	require.NoError(l.t, err)
 	l.mu.Lock()
 	l.listener = listener
 	l.mu.Unlock()
-	go func() {
+	l.carried.Go(func() {
 		for {
 			near, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go l.carry(near)
+			l.carried.Go(func() { l.carry(near) })
 		}
-	}()
+	})
 }
 
 // cut breaks every connection and refuses new ones.
 func (l *link) cut() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.listener.Close()
+	if l.listener != nil {
+		_ = l.listener.Close()
+	}
+	l.listener = nil
 	for c := range l.open {
 		_ = c.Close()
 	}
+	l.mu.Unlock()
+	l.carried.Wait()
 }
 
 func (l *link) carry(near net.Conn) {
 	defer near.Close()
-	far, err := net.Dial("tcp", l.target)
-	if err != nil {
-		return
-	}
-	defer far.Close()
 	l.mu.Lock()
-	l.open[near] = struct{}{}
+	l.open[near] = true
+	cut := l.listener == nil
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.open, near)
 	}()
-	go func() {
+	if cut {
+		return
+	}
+	far, err := l.dial()
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	l.carried.Go(func() {
 		_, _ = io.Copy(far, near)
 		_ = far.Close()
-	}()
+	})
 	_, _ = io.Copy(near, far)
 }
 
@@ -104,7 +120,7 @@ var partition = flag.Duration("partition", 0, "how long to cut a host off from T
 // link heals, though its workers have moved to another host. That one serves calls and leases all along.
 func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing.T) {
 	env := newEnv(t)
-	wire := newLink(t, env.server.Address())
+	wire := newLink(t, ownAddress(t), dials(env.server.Address()))
 	env.startAgent("island", "--address", wire.addr)
 	s := echoSpec("solo", 1)
 	s.Lease.TTL = spec.Duration(5 * time.Second)

@@ -65,7 +65,6 @@ func sessionMigrates(env *testEnv) {
 	t := env.t
 	s, markers := movingSpec(t, "move", 2)
 	pool := env.startPool(s)
-	env.waitReady(pool, s.Pool.Size)
 	client := env.gatewayClient("host")
 	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]

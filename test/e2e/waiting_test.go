@@ -15,8 +15,7 @@ import (
 func eventsOfACheckoutUnderLoad(env *testEnv) {
 	t := env.t
 	const workers, checkouts = 2, 20
-	pool := env.startPool(echoSpec("held", workers))
-	env.waitReady(pool, workers)
+	env.startPool(echoSpec("held", workers))
 	events := func() (n int) {
 		for slot := range workers {
 			n += len(env.acceptedEvents(api.WorkerWorkflowID("held", slot)))
