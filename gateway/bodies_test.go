@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -113,12 +112,8 @@ func TestAnnouncedBodiesCostNothing(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
 		withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
 	for range 8 {
-		conn, err := net.Dial("unix", e.file("gw.sock"))
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
-			64*mebibyte)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(fmt.Fprintf(e.dial(t),
+			"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64*mebibyte)))
 	}
 	require.NoError(t, e.echo(pattern(8*mebibyte), false))
 	e.requireMemoryFree()
@@ -130,8 +125,7 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 	body := string(pattern(size))
 	served := 0
 	for range clients {
-		conn, response := e.rawCall("echo", body) // and reads nothing but the header
-		defer conn.Close()
+		_, response := e.rawCall("echo", body) // and reads nothing but the header
 		if response.StatusCode == http.StatusOK {
 			served++
 		}
@@ -163,10 +157,9 @@ func TestSlowBodyBlocksNoWorker(t *testing.T) {
 // rawCall sends a call over its own connection and reads only the header of the answer.
 func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 	e.t.Helper()
-	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
-	require.NoError(e.t, err)
+	conn := e.dial(e.t)
 	require.NoError(e.t, conn.(*net.UnixConn).SetReadBuffer(4096))
-	_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s",
+	_, err := fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s",
 		method, len(body), body)
 	require.NoError(e.t, err)
 	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
@@ -181,7 +174,6 @@ func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
 		sp.Pool.Env["THREADS"] = "4"
 	}))
 	conn, response := e.rawCall("stream_large", "100000") // 6 GB, of which the client reads nothing
-	defer conn.Close()
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	for range 20 {
 		require.NoError(t, e.echo([]byte("others"), false))
@@ -215,11 +207,6 @@ func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
 	}
 	before := heap()
 	conns := make([]net.Conn, 0, connections)
-	defer func() {
-		for _, conn := range conns {
-			conn.Close()
-		}
-	}()
 	for range connections {
 		conns = append(conns, e.idle())
 	}
@@ -236,8 +223,7 @@ func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
 // idle opens a connection that is idle after one request.
 func (e *env) idle() net.Conn {
 	e.t.Helper()
-	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
-	require.NoError(e.t, err)
+	conn := e.dial(e.t)
 	require.NoError(e.t, errorOf(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
 	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
 	require.NoError(e.t, err)

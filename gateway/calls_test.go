@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,24 +99,31 @@ func (e *env) waiting() int {
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
-	held := e.heldCall("/v1/pools/p", "a")
-	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	full := e.do("POST", "/v1/pools/p/call/echo", "x")
-	full.requireProblem(t, 429, api.CodeQueueFull)
-	require.Equal(t, "1", full.header.Get("Retry-After"))
-	require.False(t, full.problem.Started)
-	e.finish("a", held)
-	require.Equal(t, 200, await(t, waits).status)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the queue is empty")
+	for _, path := range []string{"/v1/pools/p/call/echo", to(0, "echo")} {
+		held := e.heldCall("/v1/pools/p", "a")
+		waits := background(func() answer { return e.do("POST", path, "x") })
+		require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+		full := e.do("POST", path, "x")
+		full.requireProblem(t, 429, api.CodeQueueFull)
+		require.Equal(t, "1", full.header.Get("Retry-After"))
+		require.False(t, full.problem.Started)
+		e.finish("a", held)
+		require.Equal(t, 200, await(t, waits).status)
+		require.Equal(t, 200, e.do("POST", path, "x").status, "the queue is empty")
+		require.NoError(t, errors.Join(os.Remove(e.file("a")), os.Remove(e.file("a.began"))))
+	}
 }
 
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
 	lease := e.taken(pool.CheckoutRequest{Holder: "somebody else"})
-	timedOut := e.do("POST", "/v1/pools/p/call/echo", "x")
-	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
-	require.False(t, timedOut.problem.Started)
+	for path, says := range map[string]string{"/v1/pools/p/call/echo": "",
+		to(0, "echo"): "no process of p/0 was free within 300ms (queue.timeout)"} {
+		timedOut := e.do("POST", path, "x")
+		timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
+		require.False(t, timedOut.problem.Started)
+		require.Contains(t, timedOut.problem.Detail, says)
+	}
 	short := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "20")
 	short.requireProblem(t, 504, api.CodeDeadlineExceeded)
 	require.False(t, short.problem.Started)

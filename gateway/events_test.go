@@ -76,9 +76,7 @@ func (c *eventClient) require(eventType string) api.Event {
 // stalledReader begins to read events, and reads none.
 func (e *env) stalledReader(t testing.TB) (net.Conn, *http.Response) {
 	t.Helper()
-	conn, err := net.Dial("unix", e.file("gw.sock"))
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
+	conn := e.dial(t)
 	require.NoError(t, errorOf(conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
 	// the stream has begun; to close its body would read it to its end
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -267,12 +265,13 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 }
 
 func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
-	log := events.New("here")
-	e := parallel(t, 0, withEvents(log))
-	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50")
+	_, tracing := traceInto(t)
+	e := parallel(t, 0, tracing, withEvents(events.New("here")))
+	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50", "Traceparent", clientParent)
 	event := e.follow(t, "?follow=false", "").require(api.EventCallFailed)
 	require.Equal(t, "/pools/p", event.Source)
 	data := decode[api.CallEvent](t, event.Data)
 	require.Equal(t, refused.problem.Code, data.Code)
+	require.Equal(t, clientTrace, data.TraceID)
 	require.False(t, data.Started)
 }

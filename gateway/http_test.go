@@ -92,9 +92,7 @@ func FuzzHTTP(f *testing.F) {
 			100*time.Millisecond
 	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		conn, err := net.Dial("unix", e.file("gw.sock"))
-		require.NoError(t, err)
-		defer conn.Close()
+		conn := e.dial(t)
 		_, _ = conn.Write(data) // the gateway may have hung up
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))

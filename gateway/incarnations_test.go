@@ -86,22 +86,9 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 	}
 }
 
-// startHolding starts a call of the pool that lasts until the file is released, and returns once it is in flight.
-func (e *env) startHolding(file string) <-chan error {
-	e.t.Helper()
-	held := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p",
-			pool.Request{Method: "hold", Body: []byte(`{"path":` + quoted(file) + `}`)})
-		return err
-	})
-	e.awaitHeld(file + ".began")
-	return held
-}
-
 func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 	e := parallel(t, 1)
-	held := e.file("held")
-	long := e.startHolding(held)
+	held := e.heldCall("/v1/pools/p", "held")
 	e.beside(0, 2)
 	e.control.add("p/0", 2)
 	drained := background(func() api.DrainResult {
@@ -112,23 +99,8 @@ func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
 	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, response.Incarnation)
-	e.release(held)
-	require.NoError(t, await(t, long))
-	result := await(t, drained)
-	require.True(t, result.Drained)
-}
-
-func TestDrainReportsCutCalls(t *testing.T) {
-	e := parallel(t, 1)
-	held := e.file("held")
-	long := e.startHolding(held)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	result := e.gateway.Drain(ctx, "p/0", 1)
-	require.False(t, result.Drained)
-	require.Equal(t, 1, result.CallsCut)
-	e.release(held)
-	require.NoError(t, await(t, long))
+	e.finish("held", held)
+	require.True(t, await(t, drained).Drained)
 }
 
 func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {

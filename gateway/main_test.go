@@ -266,6 +266,15 @@ func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 	}
 }
 
+// dial opens a connection to the gateway's socket, until the test ends.
+func (e *env) dial(t testing.TB) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", e.config.Socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 func (e *env) file(name string) string { return filepath.Join(e.dir, name) }
 
 // release ends a held call.

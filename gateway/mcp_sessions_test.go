@@ -21,8 +21,7 @@ import (
 func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e *env, one, two string) {
 	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
 	two = addToken(t, tokens, "two", []string{"*"}, "call")
-	tcp := withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" })
-	return openModern(t, workers, mode, append([]option{withTokens(tokens), tcp}, options...)...), one, two
+	return openModern(t, workers, mode, append([]option{withTokens(tokens)}, options...)...), one, two
 }
 
 // mcpTool is a call of a tool with the id 1.

@@ -54,10 +54,8 @@ func TestDotSegmentsReachNoWorker(t *testing.T) {
 // upgrade opens an upgraded connection to a worker of protocol none under a lease.
 func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 	e.t.Helper()
-	conn, err := net.Dial("unix", e.file("gw.sock"))
-	require.NoError(e.t, err)
-	e.t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
+	conn := e.dial(e.t)
+	_, err := fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
 		"websocket\r\n\r\n", path)
 	require.NoError(e.t, err)
 	in := bufio.NewReader(conn)

@@ -207,19 +207,13 @@ func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
 
 func TestConnectionsAreLimited(t *testing.T) {
 	e := parallel(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
-	dial := func() net.Conn {
-		conn, err := net.Dial("unix", e.file("gw.sock"))
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return conn
-	}
 	ask := func(conn net.Conn) { // sends a request without waiting for its answer
 		require.NoError(t, errorOf(io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")))
 	}
 	answered := func(conn net.Conn) <-chan string {
 		return background(func() string { line, _ := bufio.NewReader(conn).ReadString('\n'); return line })
 	}
-	first, second, third := dial(), dial(), dial()
+	first, second, third := e.dial(t), e.dial(t), e.dial(t)
 	ask(first)
 	require.Contains(t, await(t, answered(first)), "200")
 	ask(second)
@@ -242,9 +236,7 @@ func TestSlowRequestIsDisconnected(t *testing.T) {
 		"a body that never ends": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := net.Dial("unix", e.file("gw.sock"))
-			require.NoError(t, err)
-			defer conn.Close()
+			conn := e.dial(t)
 			require.NoError(t, errorOf(io.WriteString(conn, text)))
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 			require.NoError(t, errorOf(io.Copy(io.Discard, conn)), "the gateway disconnects")

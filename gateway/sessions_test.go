@@ -144,12 +144,6 @@ func TestInvalidSessionRequests(t *testing.T) {
 	e.do("POST", path, `{}`).requireProblem(t, http.StatusMethodNotAllowed, codeMethodNotAllowed)
 }
 
-func TestFullStore(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{Max: 1}))
-	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
-	e.do("PUT", "/v1/sessions/b", `{}`).requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
-}
-
 func TestSessionsAreListedPageByPage(t *testing.T) {
 	e := parallel(t, 0, withSessions(sessions.Config{}))
 	list := func(query string) (page tempool.SessionList) {

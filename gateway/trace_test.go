@@ -388,16 +388,6 @@ func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
 	require.Equal(t, []string{clientTrace}, examples)
 }
 
-func TestATracedCallThatIsRefusedNamesItsTrace(t *testing.T) {
-	_, tracing := traceInto(t)
-	log := events.New("here")
-	e := parallel(t, 0, tracing, withEvents(log))
-	e.do("POST", "/v1/pools/p/call/echo", nil, "Traceparent", clientParent, "Tempool-Timeout", "50")
-	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
-	require.Len(t, batch, 1)
-	require.Contains(t, string(batch[0].JSON), `"trace_id":"`+clientTrace+`"`)
-}
-
 // A line of the log about a call or a lease names its trace, if it has one.
 func TestALogLineOfATracedRequestNamesItsTrace(t *testing.T) {
 	var logged bytes.Buffer

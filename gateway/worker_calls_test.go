@@ -3,13 +3,10 @@ package gateway
 import (
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/pool"
-	"github.com/tempool/tempool/spec"
 )
 
 func to(slot int, method string) string {
@@ -66,26 +63,6 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 	for i, answered := range waiting {
 		require.Equal(t, strconv.Itoa(i+1), string(await(t, answered).body), "in the order of arrival")
 	}
-}
-
-func TestACallOfAWorkerIsRefusedByAFullQueue(t *testing.T) {
-	e := parallel(t, 2, withSpec(func(s *spec.Spec) { s.Queue.Size = 1 }))
-	leases := []api.Lease{e.taken(pool.CheckoutRequest{Holder: "one"}), e.taken(pool.CheckoutRequest{Holder: "two"})}
-	waits := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
-	e.do("POST", to(0, "echo"), "x").requireProblem(t, 429, api.CodeQueueFull)
-	for _, lease := range leases {
-		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
-	}
-	require.Equal(t, 200, await(t, waits).status)
-}
-
-func TestACallOfAWorkerWaitsForTheQueuesTime(t *testing.T) {
-	e := parallel(t, 1, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
-	e.taken(pool.CheckoutRequest{Holder: "somebody"})
-	timedOut := e.do("POST", to(0, "echo"), "x")
-	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
-	require.Contains(t, string(timedOut.body), "no process of p/0 was free within 300ms (queue.timeout)")
 }
 
 func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {
