@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/worker"
 )
@@ -136,29 +134,4 @@ func renewedLease(env *testEnv) {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
-}
-
-func ctlCall(env *testEnv) {
-	t := env.t
-	pool := env.startPool(echoSpec("callee", 2))
-	out, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
-	require.Equal(t, `{"text": "hi"}`, out)
-	answer := ctlJSON[struct {
-		Worker      string
-		Incarnation int64
-		Endpoint    string
-		Result      int
-	}](env, "call", "callee", "pid")
-	require.True(t, strings.HasPrefix(answer.Worker, "callee/"), answer.Worker)
-	require.True(t, slices.ContainsFunc(env.waitReady(pool, 2).Workers, func(w api.Worker) bool {
-		return w.Worker == answer.Worker && w.Incarnation == answer.Incarnation
-	}), "%+v", answer)
-	require.True(t, processAlive(answer.Result), "the process that answered")
-	_, failure := env.ctl(cli.ExitFailed, "call", "callee", "nosuch")
-	require.Contains(t, failure, "nosuch")
-	_, failure = env.ctl(cli.ExitFailed, "call", "ghost", "echo")
-	require.Contains(t, failure, "ghost")
-
-	direct, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
-	require.Equal(t, "1", direct)
 }

@@ -55,6 +55,22 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
+	answer := ctlJSON[struct {
+		Worker      string
+		Incarnation int64
+		Endpoint    string
+		Result      int
+	}](env, "call", "demo/1", "pid")
+	require.Equal(t, view.Workers[1].Worker, answer.Worker)
+	require.Equal(t, view.Workers[1].Incarnation, answer.Incarnation)
+	require.Equal(t, view.Workers[1].PID, answer.Result, "the process that answered")
+	direct, _ := env.ctl(cli.ExitOK, "call", "demo", "echo", `{"text": "hi"}`, "--gateway", answer.Endpoint)
+	require.Equal(t, `{"text": "hi"}`, direct)
+	for pool, says := range map[string]string{"demo": "nosuch", "ghost": "ghost"} {
+		_, failure := env.ctl(cli.ExitFailed, "call", pool, "nosuch")
+		require.Contains(t, failure, says)
+	}
+
 	lease := ctlJSON[api.Lease](env, "checkout", "demo/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "demo/1", lease.Worker)
 	require.Equal(t, "me", ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease.Holder, "also if it is not used")

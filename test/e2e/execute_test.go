@@ -99,7 +99,7 @@ func executeFailure(t *testing.T, err error) (*temporal.ApplicationError, api.Ex
 func TestExecuteCallsAPool(t *testing.T) {
 	env := oneHost(t, "called")
 	env.startUserWorker()
-	pool, notes := env.startTroublePool("called", 1)
+	_, notes := env.startTroublePool("called", 1)
 
 	t.Run("returns the answer", func(t *testing.T) {
 		run := env.startCallWorkflow("sum",
@@ -112,41 +112,6 @@ func TestExecuteCallsAPool(t *testing.T) {
 		var noise []byte
 		require.NoError(t, run.Get(t.Context(), &noise), "an answer that is not JSON is returned as bytes")
 		require.Len(t, noise, 256)
-	})
-
-	t.Run("returns a worker's error without a retry", func(t *testing.T) {
-		run := env.startCallWorkflow("failing",
-			executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
-		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
-		require.Equal(t, string(api.CodeWorkerError), failure.Type())
-		require.True(t, failure.NonRetryable())
-		require.True(t, detail.Started)
-		var workerError struct{ Type, Message string }
-		require.NoError(t, json.Unmarshal(detail.WorkerError, &workerError))
-		require.Equal(t, "ValueError", workerError.Type)
-		require.Equal(t, "because", workerError.Message)
-	})
-
-	t.Run("enforces the timeout of a call", func(t *testing.T) {
-		run := env.startCallWorkflow("late",
-			executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{3600, "late"},
-				"timeout_ms": 10_000}})
-		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
-		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
-		require.True(t, detail.Started)
-		require.Eventually(t, func() bool { // a worker that is slow may learn of the cancellation before it begins
-			return countNotes(notes, "cancel late") == countNotes(notes, "begin late")
-		}, waitTimeout, 10*time.Millisecond, "the worker does not learn of the timeout")
-	})
-
-	t.Run("reports a crash during a call", func(t *testing.T) {
-		failure, detail := executeFailure(t,
-			env.startCallWorkflow("fatal",
-				executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
-		require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
-		require.True(t, failure.NonRetryable())
-		require.True(t, detail.Started)
-		env.waitReady(pool, 1)
 	})
 
 	t.Run("passes cancellation on to the worker", func(t *testing.T) {
