@@ -220,8 +220,6 @@ while True:
     length, kind, flags, m, id, h = struct.unpack(">IBBHII", take(16))
     body = take(length - 12)
     method = body[:m]
-    if kind == 2 and method == b"both": os.write(4, b"x" * 16)
-    if kind == 2 and method == b"hang_up": host.close(); time.sleep(1000)
     if kind == 2: send(6, id, body[m + h:])
     if kind == 9: send(10, id, b"")
 `
@@ -262,19 +260,6 @@ func TestAStopEndsAProgramThatExitsWithItsConnection(t *testing.T) {
 	exit, err := p.Stop(ctx, time.Hour)
 	require.NoError(t, err)
 	require.Zero(t, exit.Code)
-}
-
-func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
-	p := begin(t, open(t), byHand()) // and its pipe stays open
-	require.ErrorIs(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})), wire.ErrPeerClosed)
-	require.Contains(t, ends(t, p).Error, "closed its connection but did not exit")
-}
-
-func TestAWorkerMustNotWriteToBothItsSocketAndItsPipe(t *testing.T) {
-	p := begin(t, open(t), byHand())
-	_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "both"}) // its answer may come first
-	require.Contains(t, ends(t, p).Error,
-		"bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
 }
 
 func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {
