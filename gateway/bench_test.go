@@ -3,12 +3,13 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -42,30 +44,19 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// startLoad starts another process that sends requests, so that processor time, allocations and a profile are the
-// gateway's. send sends as many.
-func startLoad(b *testing.B, l load) (send func(requests int)) {
-	text, err := json.Marshal(l)
-	require.NoError(b, err)
-	client := exec.Command(os.Args[0])
-	client.Env, client.Stderr = append(os.Environ(), loadEnv+"="+string(text)), os.Stderr
-	orders, err := client.StdinPipe()
-	require.NoError(b, err)
-	reports, err := client.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, client.Start())
-	b.Cleanup(func() {
-		require.NoError(b, orders.Close())
-		require.NoError(b, client.Wait())
-	})
-	send = func(requests int) {
-		fmt.Fprintln(orders, requests)
-		var done int
-		require.NoError(b, errorOf(fmt.Fscanln(reports, &done)))
-		require.Equal(b, requests, done)
-	}
-	send(l.Connections * 10)
-	return send
+// wrkCalls has wrk call the gateway for a second with 64 connections. It is a process of its own, so that processor
+// time, allocations and a profile are the gateway's.
+func wrkCalls(b *testing.B, url, body string) (calls int, perSecond float64) {
+	script := filepath.Join(b.TempDir(), "post.lua")
+	require.NoError(b, os.WriteFile(script, fmt.Appendf(nil,
+		"wrk.method, wrk.body, wrk.headers[\"Content-Type\"] = \"POST\", %q, \"application/json\"", body), 0o600))
+	out, err := exec.Command("wrk", "-t", "1", "-c", "64", "-d", "1s", "-s", script, url).CombinedOutput()
+	require.NoError(b, err, "%s", out)
+	require.NotRegexp(b, "Socket errors|Non-2xx", string(out))
+	counted := regexp.MustCompile(`(?s)(\d+) requests in .*Requests/sec: +([\d.]+)`).FindStringSubmatch(string(out))
+	require.NotNil(b, counted, "%s", out)
+	require.NoError(b, errorOf(fmt.Sscan(counted[1]+" "+counted[2], &calls, &perSecond)))
+	return calls, perSecond
 }
 
 // toolServer is an MCP server whose tool answers 1 KiB, with as little as that takes.
@@ -84,45 +75,45 @@ for line in sys.stdin.buffer:
 // BenchmarkToolCalls compares calls of a tool by /mcp, mode shared, with the same calls by /v1, in turns, with 64
 // connections. The target is a ratio of the medians of at least 0.75.
 func BenchmarkToolCalls(b *testing.B) {
+	need.Program(b, "wrk")
 	e := open(b, 2, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }), withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command, sp.Pool.Protocol = []string{"python3", "-c", toolServer}, spec.ProtocolJSONRPC
 		sp.Pool.MaxInflight, sp.MCP.Mode = 16, spec.MCPShared
 	}))
-	params := `{"name":"t","arguments":{"text":"` + strings.Repeat("x", loadBytes) + `"}}`
-	result := `{"content":[{"type":"text","text":"` + strings.Repeat("x", loadBytes) + `"}]}`
-	sides := []load{
-		{Path: "/v1/pools/p/call/tools/call", Body: params, Answer: result},
-		{Path: "/mcp/p", Body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`,
-			Answer: `{"jsonrpc":"2.0","id":1,"result":` + result + `}`},
+	text := strings.Repeat("x", 1024)
+	params, result := `{"name":"t","arguments":{"text":"`+text+`"}}`, `{"content":[{"type":"text","text":"`+text+`"}]}`
+	sides := []struct{ name, path, body, answer string }{
+		{"v1", "/v1/pools/p/call/tools/call", params, result},
+		{"mcp", "/mcp/p", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`,
+			`{"jsonrpc":"2.0","id":1,"result":` + result + `}`},
 	}
-	var sends []func(int)
-	for _, l := range sides {
-		l.Endpoint, l.Type, l.Connections = e.gateway.Endpoint(), "application/json", 64
-		sends = append(sends, startLoad(b, l))
+	for _, side := range sides {
+		require.JSONEq(b, side.answer, string(e.do("POST", side.path, side.body, "Content-Type", "application/json").body))
 	}
-	const requests = 2000
 	var rates [2][]float64
+	var requests [2]int
 	var allocations [2]uint64
 	var processor [2]time.Duration
 	for b.Loop() {
-		for side, send := range sends {
+		for i, side := range sides {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			cpu, began := processorTime(b), time.Now()
-			send(requests)
-			processor[side] += processorTime(b) - cpu
-			rates[side] = append(rates[side], requests/time.Since(began).Seconds())
+			cpu := processorTime(b)
+			calls, rate := wrkCalls(b, e.gateway.Endpoint()+side.path, side.body)
+			requests[i] += calls
+			processor[i] += processorTime(b) - cpu
+			rates[i] = append(rates[i], rate)
 			runtime.ReadMemStats(&after)
-			allocations[side] += after.Mallocs - before.Mallocs
+			allocations[i] += after.Mallocs - before.Mallocs
 		}
 	}
 	var medians [2]float64
-	for side, name := range []string{"v1", "mcp"} {
-		slices.Sort(rates[side])
-		medians[side] = rates[side][len(rates[side])/2]
-		b.ReportMetric(medians[side], name+"-calls/s")
-		b.ReportMetric(float64(allocations[side])/float64(requests*b.N), name+"-allocs/call")
-		b.ReportMetric(processor[side].Seconds()*1e6/float64(requests*b.N), name+"-cpu-µs/call")
+	for i, side := range sides {
+		slices.Sort(rates[i])
+		medians[i] = rates[i][len(rates[i])/2]
+		b.ReportMetric(medians[i], side.name+"-calls/s")
+		b.ReportMetric(float64(allocations[i])/float64(requests[i]), side.name+"-allocs/call")
+		b.ReportMetric(processor[i].Seconds()*1e6/float64(requests[i]), side.name+"-cpu-µs/call")
 	}
 	b.ReportMetric(medians[1]/medians[0], "mcp/v1")
 }

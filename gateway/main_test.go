@@ -39,7 +39,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	loadIfAsked()
 	goleak.VerifyTestMain(m)
 }
 
