@@ -13,7 +13,7 @@ import (
 // Two operators change the spec of one version: the second one does not undo the change of the first.
 func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	p := newFakePool(t)
-	var first, second, size, again *workflowtest.UpdateResult
+	var first, second, size *workflowtest.UpdateResult
 	p.At(5*time.Second, func() {
 		first = p.update(api.UpdateApply,
 			api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
@@ -25,9 +25,8 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 		size = p.update(api.UpdateApply,
 			api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
 	})
-	p.At(30*time.Second, func() {
-		again = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
-	})
+	again := p.updateAt(30*time.Second, api.UpdateApply,
+		api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
 	p.runUntil(60*time.Second, poolOf(2))
 	require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, first.Value)
 	require.ErrorContains(t, requireRefused(t, second, api.CodeVersionConflict), "has spec version 2, not 1")

@@ -119,8 +119,8 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			if !starts {
 				command, reason = neverStarts, "halted: worker 0 did not come back: the model file is missing"
 			}
-			var none, done, again *workflowtest.UpdateResult
-			p.At(4*time.Second, func() { none = p.update(api.UpdateHaltRollout, api.Control{}) })
+			var done, again *workflowtest.UpdateResult
+			none := p.updateAt(4*time.Second, api.UpdateHaltRollout, api.Control{})
 			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, command)})
 			p.At(5*time.Second+10*time.Millisecond, func() {
 				done = p.update(api.UpdateHaltRollout, api.Control{Reason: "odd answers", By: "ada"})

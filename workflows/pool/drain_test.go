@@ -78,9 +78,8 @@ func requireCode(t *testing.T, err error, code api.Code) {
 
 func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *testing.T) {
 	p := newFakePool(t)
-	var drained *workflowtest.UpdateResult
-	p.At(10*time.Second, func() { drained = p.update(api.UpdateDrain, api.Control{Worker: number(0)}) })
-	p.At(10*time.Second+2*time.Millisecond, func() { p.update(api.UpdateScale, api.ScaleRequest{Size: 20}) })
+	drained := p.updateAt(10*time.Second, api.UpdateDrain, api.Control{Worker: number(0)})
+	p.updateAt(10*time.Second+2*time.Millisecond, api.UpdateScale, api.ScaleRequest{Size: 20})
 	p.At(10*time.Second+5*time.Millisecond, func() {
 		entry := p.workers[0].entry
 		entry.State = lifecycle.Degraded

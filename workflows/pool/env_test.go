@@ -180,9 +180,11 @@ func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
 	return a
 }
 
-// updateAt sends an update at a time.
-func (p *fakePool) updateAt(when time.Duration, name string, request any) {
-	p.At(when, func() { p.update(name, request) })
+// updateAt is update at a time.
+func (p *fakePool) updateAt(when time.Duration, name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
+	p.At(when, func() { p.env.UpdateWorkflow(name, "", a, request) })
+	return a
 }
 
 func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }

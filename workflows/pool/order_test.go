@@ -46,8 +46,7 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
 	p := newFakePool(t)
 	p.slowSignals = 5 * time.Second
-	var one *workflowtest.UpdateResult
-	p.At(10*time.Second, func() { one = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(1)}) })
+	one := p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
 	p.At(14*time.Second, func() { require.Nil(t, one.Value, "the worker does not have it yet") })
 	p.At(20*time.Second, func() {
 		require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)

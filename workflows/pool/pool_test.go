@@ -56,8 +56,8 @@ func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 
 func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p := newFakePool(t)
-	var up, down *workflowtest.UpdateResult
-	p.At(5*time.Second, func() { up = p.update(api.UpdateScale, api.ScaleRequest{Size: 4}) })
+	var down *workflowtest.UpdateResult
+	up := p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 	p.At(10*time.Second, func() {
 		require.Equal(t, 4, p.status().Ready)
 		down = p.update(api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
@@ -173,10 +173,8 @@ func TestASpecThatDoesNotStartHaltsItsRolloutAndTheNextApplyMendsIt(t *testing.T
 
 func TestRestartOfOneOrOfAll(t *testing.T) {
 	p := newFakePool(t)
-	var one, all *workflowtest.UpdateResult
-	p.At(5*time.Second, func() {
-		one = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
-	})
+	var all *workflowtest.UpdateResult
+	one := p.updateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
 	p.At(10*time.Second, func() {
 		require.Equal(t, []string{"0 ready #1 v1", "1 ready #2 v1", "2 ready #1 v1"}, slotsOf(p.status()))
 		all = p.update(api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
@@ -214,10 +212,7 @@ func TestARestartOrApplyInTheFirstMomentStartsNobodyTwice(t *testing.T) {
 
 func TestDrainedAWorkerRestsUntilItIsRestarted(t *testing.T) {
 	p := newFakePool(t)
-	var drained *workflowtest.UpdateResult
-	p.At(5*time.Second, func() {
-		drained = p.update(api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
-	})
+	drained := p.updateAt(5*time.Second, api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
 	p.At(10*time.Second, func() {
 		w := p.status().Workers[0]
 		require.Equal(t, lifecycle.Stopped, w.State)
@@ -306,7 +301,7 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 			answers[i] = p.update(c.update, c.request)
 		}
 	})
-	p.At(6*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })
+	p.updateAt(6*time.Second, api.UpdateStop, api.Control{})
 	whileStopping := map[string]any{
 		api.UpdateScale: api.ScaleRequest{Size: 2}, api.UpdateApply: api.ApplyRequest{Spec: specOf(2, "x")},
 		api.UpdateRestart: api.RestartRequest{}, api.UpdateDrain: api.Control{Worker: number(0)},
@@ -445,7 +440,7 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 		p.signalAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: from})
 		p.At(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
 	}
-	p.At(15*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })
+	p.updateAt(15*time.Second, api.UpdateStop, api.Control{})
 	p.run(poolOf(2))
 	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept,
 		"a host without workers is followed by the next one")

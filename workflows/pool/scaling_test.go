@@ -11,7 +11,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // followingPool is a pool of size workers that follows the demand.
@@ -149,21 +148,14 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 	p := newFakePool(t)
 	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone, 3: api.HolderNone,
 		4: api.HolderNone, 5: api.HolderNone}
-	var size, tooLarge, bounds, wrong, off *workflowtest.UpdateResult
-	p.At(5*time.Second, func() { tooLarge = p.update(api.UpdateScale, api.ScaleRequest{Size: 5}) })
-	p.At(6*time.Second, func() { size = p.update(api.UpdateScale, api.ScaleRequest{Size: 4}) })
+	tooLarge := p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 5})
+	size := p.updateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 	p.requireNumbersAt(4*time.Minute, []int{0, 1, 2, 3}, "the size stays for down_after")
 	p.At(6*time.Minute, func() { require.Len(t, p.numbers(), 1, "the demand continues from there") })
-	p.At(7*time.Minute, func() {
-		wrong = p.update(api.UpdateScale,
-			api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 5, Max: 4}})
-	})
-	p.At(8*time.Minute, func() {
-		bounds = p.update(api.UpdateScale,
-			api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 6}})
-	})
+	wrong := p.updateAt(7*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 5, Max: 4}})
+	bounds := p.updateAt(8*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 6}})
 	p.At(9*time.Minute, func() { require.Len(t, p.numbers(), 3, "the new minimum counts at once") })
-	p.At(10*time.Minute, func() { off = p.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}}) })
+	off := p.updateAt(10*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}})
 	p.At(11*time.Minute, func() {
 		require.Len(t, p.numbers(), 4, "the size that was set last")
 		require.Nil(t, p.status().Scale)

@@ -149,7 +149,7 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 		return api.ResetResult{}, nil
 	}
 	s.slow = map[string]time.Duration{api.ActivityReset: 20 * time.Second}
-	s.At(time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000}) })
+	s.updateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000})
 	s.At(10*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		s.env.SignalWorkflow(api.SignalEpochEnded, inherited(1))

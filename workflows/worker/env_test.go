@@ -370,6 +370,13 @@ func (s *workerEnv) update(name string, request any) *workflowtest.UpdateResult 
 	return a
 }
 
+// updateAt is update at a time.
+func (s *workerEnv) updateAt(when time.Duration, name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
+	s.At(when, func() { s.env.UpdateWorkflow(name, "", a, request) })
+	return a
+}
+
 func standalone() Run {
 	return Run{Pool: "t", Slot: 0, Spec: workflowtest.Spec(), SpecVersion: 1, Standalone: true}
 }

@@ -19,10 +19,8 @@ import (
 
 func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	s := newWorkerEnv(t)
-	var first, again, other, after *workflowtest.UpdateResult
-	s.At(time.Second, func() {
-		first = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
-	})
+	var again, other *workflowtest.UpdateResult
+	first := s.updateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	s.At(2*time.Second, func() {
 		other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "you"}) // of which it is one
 		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
@@ -32,9 +30,7 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1",
 			Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
-	s.At(4*time.Second, func() {
-		after = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
-	})
+	after := s.updateAt(4*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
 	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
 	s.At(6*time.Second, func() {
 		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
@@ -84,7 +80,7 @@ func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 		s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"})()
 	})
 	for at := 41 * time.Second; at < 4*time.Minute; at += 40 * time.Second {
-		s.At(at, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+		s.updateAt(at, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
 	}
 	s.At(259*time.Second, func() {
 		require.Empty(t, fired)
@@ -207,7 +203,7 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 			refused = append(refused, s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
 		}
 	})
-	s.At(2*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) })
+	s.updateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
 	s.At(3*time.Second, func() {
 		for _, ms := range outOfRange {
 			refused = append(refused, s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
@@ -224,16 +220,12 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
 	s := newWorkerEnv(t)
 	request := api.CheckoutRequest{RequestID: "1", Holder: "me"}
-	var first, again, after, other *workflowtest.UpdateResult
-	s.At(time.Second, func() { first = s.update(api.UpdateCheckout, request) })
-	s.At(30*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
-	s.At(40*time.Second, func() { again = s.update(api.UpdateCheckout, request) })
+	first := s.updateAt(time.Second, api.UpdateCheckout, request)
+	s.updateAt(30*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+	again := s.updateAt(40*time.Second, api.UpdateCheckout, request)
 	s.At(41*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
-	s.At(42*time.Second, func() { after = s.update(api.UpdateCheckout, request) })
-	s.At(43*time.Second, func() {
-		other = s.update(api.UpdateCheckout,
-			api.CheckoutRequest{RequestID: "1", Holder: "you"})
-	})
+	after := s.updateAt(42*time.Second, api.UpdateCheckout, request)
+	other := s.updateAt(43*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"})
 	s.At(44*time.Second, s.cancel)
 	s.run(standalone())
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
