@@ -235,18 +235,6 @@ func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
 	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "all other calls fail, too")
 }
 
-func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := c.Call(ctx, Request{Method: "m"})
-	requireStarted(t, false, err)
-	done := callAsync(context.Background(), c, Request{Method: "first"})
-	require.Equal(t, "first", p.read().Method)
-	require.NoError(t, c.Close())
-	require.ErrorIs(t, await(t, done).err, ErrClosed)
-}
-
 func TestPipelinedCallsAreMatchedById(t *testing.T) {
 	const n = 5
 	c, p := newPeer(t, Options{MaxInflight: n})
