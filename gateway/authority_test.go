@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -15,9 +14,7 @@ import (
 // taken checks a worker out over HTTP.
 func (e *env) taken(r pool.CheckoutRequest) api.Lease {
 	e.t.Helper()
-	out := e.do("POST", "/v1/pools/p/leases", r)
-	require.Equal(e.t, http.StatusCreated, out.status, "%s", out.body)
-	lease := decode[api.Lease](e.t, out.body)
+	lease := e.do("POST", "/v1/pools/p/leases", r).lease(e.t)
 	require.Equal(e.t, api.HashLeaseToken(lease.Token), lease.TokenHash)
 	return lease
 }

@@ -365,7 +365,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 			e.control.skew = skew
 			e.control.mu.Unlock()
 			leased := func(ttl time.Duration) (call func() answer) {
-				lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}).lease(t)
+				lease := e.taken(pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()})
 				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
 			}
 			require.Equal(t, 200, leased(time.Minute)().status)
@@ -428,7 +428,7 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 	e := parallel(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
-	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).lease(t)
+	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 	held := e.heldCall("/v1/pools/p", "a")
 	e.control.setDown(true)

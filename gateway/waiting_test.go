@@ -73,7 +73,7 @@ func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
 
 func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	e := parallel(t, 1)
-	first := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "first"}).lease(t)
+	first := e.taken(pool.CheckoutRequest{Holder: "first"})
 	var clients []<-chan answer
 	for i := range 5 {
 		clients = append(clients, e.waits(fmt.Sprint("client ", i), timeout.Milliseconds()))
@@ -104,8 +104,7 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	made, stop := e.callers(4)
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
-		lease := e.do("POST", "/v1/pools/p/leases",
-			pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}).lease(t)
+		lease := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
 		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		before := made.Load()
@@ -188,7 +187,7 @@ func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
 
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
 	e := parallel(t, 1)
-	held := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "earlier"}).lease(t)
+	held := e.taken(pool.CheckoutRequest{Holder: "earlier"})
 	roster := make(chan struct{})
 	e.control.mu.Lock()
 	e.control.roster = roster
@@ -256,7 +255,7 @@ func TestDemandCountsCallsAndLeases(t *testing.T) {
 	held := e.file("held")
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(held)) })
 	require.Eventually(t, func() bool { return e.demand().Calls == 1 }, timeout, poll)
-	lease := e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 5000}).lease(t)
+	lease := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: 5000})
 	require.Equal(t, policy.Demand{Calls: 1, Leases: 1}, e.demand())
 	waiting := e.waits("another", 60_000)
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
