@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/expirylru"
 )
@@ -34,7 +37,11 @@ func openFile(path string) (db *bbolt.DB, stored *expirylru.LRU[state], err erro
 		return nil, nil, api.Errorf(api.CodeStoreUnavailable, "create the directory of the session store: %w", err)
 	}
 	stored = expirylru.New[state]()
-	if info, missing := os.Stat(path); missing == nil && info.Size() > 0 {
+	info, err := os.Lstat(path) // a link is never replaced
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
+		err = create(path)
+	case err == nil:
 		// Read everything first, read-only: a damaged file must not be written, and bbolt may panic outside of recoverDamage.
 		var reader *bbolt.DB
 		reader, err = open(path, true, func(tx *bbolt.Tx) error { return load(tx, stored) })
@@ -47,15 +54,16 @@ func openFile(path string) (db *bbolt.DB, stored *expirylru.LRU[state], err erro
 			err = db.Update(createBuckets)
 		}
 	}
-	var system *os.PathError
+	_, system := errors.AsType[syscall.Errno](err)
 	switch {
 	case err == nil:
 		return db, stored, nil
 	case errors.Is(err, berrors.ErrTimeout):
 		err = api.Errorf(api.CodeStoreUnavailable,
 			"another process has the session store %s open: stop it, or give each agent its own state directory", path)
-	case errors.As(err, &system):
-		err = api.Errorf(api.CodeStoreUnavailable, "open the session store: %w", err)
+	case system:
+		err = api.Errorf(api.CodeStoreUnavailable,
+			"cannot open the session store; check that its disk has space and is writable: %w", err)
 	default:
 		err = api.Errorf(api.CodeStoreUnavailable,
 			"the session store %s is damaged: restore a backup, or move the file away to start without sessions: %w", path, err)
@@ -64,6 +72,23 @@ func openFile(path string) (db *bbolt.DB, stored *expirylru.LRU[state], err erro
 		_ = db.Close() // the first error matters more
 	}
 	return nil, nil, err
+}
+
+// create makes the file under another name first: if the disk fills up or the process ends, it is not there.
+func create(path string) error {
+	fresh := path + ".new"
+	_ = os.Remove(fresh) // of a process that ended; if it stays, open fails
+	db, err := open(fresh, false, nil)
+	if err == nil {
+		err = db.Close()
+	}
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err == nil {
+		err = atomicfile.SyncFolder(filepath.Dir(path))
+	}
+	return err
 }
 
 // open opens the file and calls check, if any, in a read transaction. After a failure the file is neither open nor

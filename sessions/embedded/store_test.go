@@ -239,15 +239,9 @@ func testFullDisk(t *testing.T, sync string) {
 	store := openStore(t, Options{Path: path, Sync: sync})
 	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
 
-	signal.Ignore(unix.SIGXFSZ)
-	var before unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
-	lift := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before)) }
+	lift := limitFileSize(t, 1<<20)
 	defer lift()
-	full := before
-	full.Cur = 1 << 20
 	long := `"` + strings.Repeat("x", sessions.MaxBody/2) + `"`
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
 	var writeErr error
 	require.Eventually(t, func() bool { // with SyncInterval, the first one may be acknowledged before it is written
 		_, writeErr = store.Update(t.Context(), "a", put("k", long))
@@ -292,4 +286,28 @@ func TestACopiedSessionSurvivesAReopen(t *testing.T) {
 		require.True(t, sessions.Equal(want, got[0]), "%+v", got[0])
 		require.NoError(t, store.Delete(t.Context(), "a"))
 	}
+}
+
+func TestAFileThatCouldNotBeCreatedIsCreatedWhenTheDiskHasSpaceAgain(t *testing.T) {
+	options := Options{Path: filepath.Join(t.TempDir(), "s.db")}
+	for _, space := range []uint64{0, 4096, 8192, 12288} {
+		lift := limitFileSize(t, space)
+		_, err := Open(options)
+		lift()
+		require.ErrorIs(t, err, api.ErrStoreUnavailable, "%d bytes", space)
+		require.ErrorContains(t, err, "has space", "%d bytes", space)
+	}
+	require.NoError(t, errorOf(openStore(t, options).Create(t.Context(), &sessions.Session{ID: "a"})))
+}
+
+// limitFileSize stands in for a full disk, until lift.
+func limitFileSize(t *testing.T, bytes uint64) (lift func()) {
+	t.Helper()
+	signal.Ignore(unix.SIGXFSZ)
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
+	full := before
+	full.Cur = bytes
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
+	return func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before)) }
 }
