@@ -52,11 +52,13 @@ func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, e
 	} else {
 		err = os.Mkdir(dir, 0o700)
 	}
-	if err == nil && credentials != nil {
-		err = os.Chown(dir, int(credentials.UID), int(credentials.GID))
-	}
 	if err != nil {
-		return "", fmt.Errorf("make a directory for the program's socket: %w", err)
+		return "", fmt.Errorf("%w: make a directory for the program's socket: %w", ErrExhausted, err)
+	}
+	if credentials != nil {
+		if err = os.Chown(dir, int(credentials.UID), int(credentials.GID)); err != nil {
+			return "", fmt.Errorf("give the directory of the program's socket to its user: %w", err)
+		}
 	}
 	return dir, nil
 }

@@ -95,7 +95,7 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 func (c *container) start() error {
 	if err := atomicfile.Write(c.variables, c.content, 0o600); err != nil {
 		c.plan.mark.Retire()
-		return fmt.Errorf("write the environment of a container: %w", err)
+		return fmt.Errorf("%w: write the environment of a container: %w", ErrExhausted, err)
 	}
 	err := c.program.start()
 	if err != nil {

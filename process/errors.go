@@ -34,12 +34,15 @@ var (
 	ErrBusy        = &Error{Code: CodeBusy}
 	ErrUnavailable = &Error{Code: CodeUnavailable}
 	// ErrExhausted is why a start failed that says nothing about the program: the host lacks processes, descriptors,
-	// memory or disk space for it.
+	// memory or disk space for it, or the agent cannot write its own files about it.
 	ErrExhausted = errors.New("this host is out of resources for another process")
 )
 
 // markExhausted makes an error that says so an ErrExhausted.
 func markExhausted(err error) error {
+	if errors.Is(err, ErrExhausted) {
+		return err
+	}
 	for _, errno := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC,
 		syscall.EDQUOT} {
 		if errors.Is(err, errno) {

@@ -98,11 +98,13 @@ func TestAFailedForkLeavesNothingAndLaterOnesWork(t *testing.T) {
 }
 
 func TestAStartThatCannotBeRecordedFailsAndLaterOnesWork(t *testing.T) {
-	s := open(t)
-	records := filepath.Join(s.state.path, recordsName)
-	require.NoError(t, os.Rename(records, records+".away"))
-	startFails(t, s, launch("p/0", 1, runs("sleep", "1000")), "record incarnation 1 of p/0 in the state directory")
-	require.Empty(t, cookieHolders(t, s.state.id), "a process without a record does not run")
-	require.NoError(t, os.Rename(records+".away", records))
-	starts(t, s, launch("p/0", 2, runs("sleep", "1000")))
+	s, sp := open(t), runs("sleep", "1000") // which has a socket directory, too
+	for i, name := range []string{recordsName, socketsName} {
+		dir, incarnation := filepath.Join(s.state.path, name), int64(2*i+1)
+		require.NoError(t, os.Rename(dir, dir+".away")) // as with a disk that is read-only: it says nothing about the program
+		require.ErrorIs(t, startFails(t, s, launch("p/0", incarnation, sp), "out of resources", dir), ErrExhausted)
+		require.Empty(t, cookieHolders(t, s.state.id), "a process without a record does not run")
+		require.NoError(t, os.Rename(dir+".away", dir))
+		starts(t, s, launch("p/0", incarnation+1, sp))
+	}
 }

@@ -39,7 +39,8 @@ func (f *stateDir) writeRecord(r record) error {
 		err = atomicfile.Write(f.recordName(r.Worker, r.Incarnation), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("record incarnation %d of %s in the state directory: %w", r.Incarnation, r.Worker, err)
+		return fmt.Errorf("%w: record incarnation %d of %s in the state directory: %w", ErrExhausted, r.Incarnation, r.Worker,
+			err)
 	}
 	return nil
 }
