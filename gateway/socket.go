@@ -45,7 +45,8 @@ func listenSocket(path, group string) (*socketListener, error) {
 			len(path), path)
 	}
 	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
+		return nil, api.Errorf(api.CodeUnavailable,
+			"cannot listen on the socket %s; check that its disk has space and is writable: %w", path, err)
 	}
 	return listener, nil
 }
@@ -55,15 +56,17 @@ func listenSocket(path, group string) (*socketListener, error) {
 // folder that it is in.
 func listenPrivately(path string, gid int) (*socketListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
-	if err != nil {
-		return nil, err
-	}
 	defer os.RemoveAll(dir)
 	created := filepath.Join(dir, "s")
-	if len(created) > maxSocketPath {
-		created = path // too long for the detour; until the mode is set, only the folder protects the socket
+	var listener *net.UnixListener
+	if err == nil && len(created) <= maxSocketPath {
+		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: created, Net: "unix"})
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: created, Net: "unix"})
+	if listener == nil { // too long, or too full a disk, for the detour: until the mode is set, the folder protects it
+		_ = os.RemoveAll(dir)
+		created = path
+		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: created, Net: "unix"})
+	}
 	if err != nil {
 		return nil, err
 	}
