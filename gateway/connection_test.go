@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,4 +128,25 @@ func TestNoRequestSharesItsConnectionWithOthers(t *testing.T) {
 	handler.ServeHTTP(answer, r)
 	require.Equal(t, http.StatusBadRequest, answer.Code)
 	require.Contains(t, answer.Body.String(), "HTTP/1.1")
+}
+
+// brokeListener fails as one whose process has no descriptor left.
+type brokeListener struct{ net.Listener }
+
+func (brokeListener) Accept() (net.Conn, error) {
+	return nil, os.NewSyscallError("accept4", syscall.EMFILE)
+}
+
+func TestAListenerWithoutDescriptorsSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var log logtest.Log
+	listener := newBoundedListener(brokeListener{tcp}, 1, &clientCounts{most: 1, count: map[string]int{}},
+		&memoryBudget{total: 1}, logging.New(&log, slog.LevelInfo))
+	for range 3 {
+		require.ErrorIs(t, errorOf(listener.Accept()), syscall.EMFILE)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "raise LimitNOFILE="), log.String())
+	require.NoError(t, listener.Close())
 }

@@ -154,7 +154,7 @@ type boundedListener struct {
 	clients *clientCounts
 	memory  *memoryBudget
 	logger  *slog.Logger
-	warned  time.Time // that all places are taken; of the goroutine that accepts
+	warned  time.Time // of the goroutine that accepts
 	closed  chan struct{}
 	close   func() error // closes both; any number of times
 }
@@ -172,10 +172,9 @@ func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory 
 // Accept waits for a place and a connection.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
-		if len(l.places) == cap(l.places) && time.Since(l.warned) > time.Minute {
-			l.warned = time.Now()
-			l.logger.Warn("no further client is accepted until a connection is closed; find who keeps them open, or raise "+
-				"--max-connections", "address", l.Addr().String(), "connections", cap(l.places))
+		if len(l.places) == cap(l.places) {
+			l.warn("no further client is accepted until a connection is closed; find who keeps them open, or raise "+
+				"--max-connections", "connections", cap(l.places))
 		}
 		select {
 		case l.places <- struct{}{}:
@@ -185,6 +184,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			<-l.places
+			if !errors.Is(err, net.ErrClosed) {
+				l.warn("cannot accept a client, and tries again; if too many files are open, raise LimitNOFILE= in the unit, or "+
+					"ulimit -n", "error", err)
+			}
 			return nil, err
 		}
 		c := &connection{Conn: conn}
@@ -203,6 +206,14 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			continue
 		}
 		return c, nil
+	}
+}
+
+// warn warns once a minute.
+func (l *boundedListener) warn(message string, args ...any) {
+	if time.Since(l.warned) > time.Minute {
+		l.warned = time.Now()
+		l.logger.Warn(message, append(args, "address", l.Addr().String())...)
 	}
 }
 
