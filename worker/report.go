@@ -50,11 +50,19 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 		report := *r
 		report.Clock, report.Epoch, report.Draining = time.Now().UTC(), a.membership.epoch(), a.slots.isDraining()
 		if usage, err := disk.Usage(a.config.StateDir); err == nil {
-			report.DiskFreeBytes, report.DiskTotalBytes = int64(usage.Free), int64(usage.Total)
+			report.DiskFreeBytes, report.DiskTotalBytes = writableBytes(usage), int64(usage.Total)
 		}
 		heartbeat.Agent = &report
 	}
 	return heartbeat
+}
+
+// writableBytes is what is free on a disk: nothing if no further file can be made.
+func writableBytes(usage *disk.UsageStat) int64 {
+	if usage.InodesTotal > 0 && usage.InodesFree == 0 {
+		return 0
+	}
+	return int64(usage.Free)
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shirou/gopsutil/v3/disk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
@@ -65,4 +66,10 @@ func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
 		h, err := m.client.HostHeartbeat(ctx, "h")
 		return err == nil && len(h.Processes) == 4000
 	}, serverWait, time.Second)
+}
+
+func TestADiskWithoutInodesHasNothingFree(t *testing.T) {
+	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9, InodesFree: 1}))
+	require.Zero(t, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9}))
+	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7}), "some file systems have no number of inodes")
 }
