@@ -27,7 +27,8 @@ const (
 	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost, which takes longer when
 	// Temporal was away or slow at the time.
 	joinTimeout = api.HostHeartbeatTimeout + api.HostOutageGrace + 8*time.Second
-	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
+	// joinInterval is the time between two attempts to join. joinAttempt bounds the first one, and the request to leave;
+	// see longerAttempt.
 	joinInterval = time.Second
 	joinAttempt  = 5 * time.Second
 	// checkInterval is the time between two checks whether Temporal answers, and checkTimeout bounds one.
@@ -96,8 +97,8 @@ func (m *membership) joinFirst(ctx context.Context) error {
 	defer cancel()
 	var taken error
 	waiting := false
-	for {
-		err := m.join(ctx)
+	for limit := joinAttempt; ; limit = longerAttempt(limit) {
+		err := m.join(ctx, limit)
 		if err == nil || api.CodeOf(err) == api.CodeInvalid {
 			return err
 		}
@@ -119,9 +120,12 @@ func (m *membership) joinFirst(ctx context.Context) error {
 	}
 }
 
+// longerAttempt bounds the attempt to join after one that was cut short: its answer may have been slow, not lost.
+func longerAttempt(limit time.Duration) time.Duration { return min(2*limit, 4*joinAttempt) }
+
 // join announces this agent once and has the liveness of its epoch served.
-func (m *membership) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
+func (m *membership) join(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	m.mu.Lock()
 	request := m.request
@@ -207,7 +211,7 @@ func (m *membership) count(liveness int) {
 func (m *membership) run(ctx context.Context) {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
-	away := false
+	away, limit := false, joinAttempt
 	for {
 		select {
 		case <-ctx.Done():
@@ -225,15 +229,15 @@ func (m *membership) run(ctx context.Context) {
 				continue
 			}
 		}
-		switch err := m.join(ctx); {
+		switch err := m.join(ctx, limit); {
 		case errors.Is(err, api.ErrHostTaken):
 			m.fail(fmt.Errorf("lost the host id to another agent: %w", err))
 			return
 		case err != nil && ctx.Err() == nil:
-			away = true
+			away, limit = true, longerAttempt(limit)
 			m.log.Warn("cannot join the host's workflow; retrying", "error", err)
 		case err == nil:
-			away = false
+			away, limit = false, joinAttempt
 		}
 	}
 }

@@ -68,3 +68,22 @@ func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
 		})
 	}
 }
+
+// A join is several requests, one after another.
+func TestAnAgentJoinsAlthoughTemporalAnswersSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &membership{
+			hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {}, drain: func(bool) {},
+			newWorker: func(string) sdkworker.Worker { return idleWorker{} },
+			announce: func(ctx context.Context, _ string, _ api.JoinRequest) (api.JoinResult, error) {
+				select {
+				case <-ctx.Done():
+					return api.JoinResult{}, api.Errorf(api.CodeUnavailable, "join: %w", ctx.Err())
+				case <-time.After(3 * joinAttempt):
+					return api.JoinResult{Epoch: 1}, nil
+				}
+			},
+		}
+		require.NoError(t, m.joinFirst(t.Context()))
+	})
+}
