@@ -104,8 +104,7 @@ func TestAnAgentIsUpgradedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	before := env.pids(pool, size)
 
 	held := env.checkout(pool, tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
-	_, err := held.CallRaw(t.Context(), "echo", []byte(`1`))
-	require.NoError(t, err)
+	callLease(t, held, "echo")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
