@@ -14,8 +14,7 @@ import (
 
 func TestTheSocketNeedsNoMoreOfAFullDiskThanItself(t *testing.T) {
 	dir := t.TempDir()
-	need.RightTo(t, "mount a file system", unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,nr_inodes=2"))
-	defer func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) }()
+	need.Disk(t, dir, "mode=0700,nr_inodes=2")
 	path := filepath.Join(dir, "s.sock")
 	for range 2 { // the second one replaces the first one's socket
 		listener, err := listenSocket(path, "")

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,8 +15,7 @@ import (
 
 func TestAProcessWorksOnWhileTheDiskOfItsLogIsFull(t *testing.T) {
 	dir := t.TempDir()
-	need.RightTo(t, "mount a file system", syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=700"))
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	need.Disk(t, dir, "size=2m,mode=700")
 	s := open(t, func(c *Config) { c.StateDir = filepath.Join(dir, "state") })
 	p := begin(t, s, python(t, `
 @tempool.method

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,8 +15,7 @@ import (
 
 func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
 	dir := t.TempDir()
-	need.RightTo(t, "mount a file system", syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	need.Disk(t, dir, "size=256k")
 	full := filepath.Join(dir, "full")
 	require.Error(t, os.WriteFile(full, make([]byte, 1<<20), 0o600)) // takes all the space
 
