@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,28 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 	for range 2 {
 		s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
 		require.Equal(t, 1, e.dispatcher.endForSuspension(ctx, u, s, api.LeaseID("p", 0, 1, 1)).CallsCut)
+	}
+}
+
+func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
+	e := newEnv(t)
+	process := e.start(1)
+	e.echo()
+	u := e.dispatcher.upstreamOf("p/0", 1)
+	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
+	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
+	ended := make(chan api.SuspendResult, 1)
+	order := api.SuspendRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 1}
+	go func() { ended <- e.dispatcher.Suspend(t.Context(), order) }()
+	require.Eventually(t, func() bool {
+		s := e.dispatcher.Suspension("p/0", 1)
+		return s != nil && s.CallsCut == 1
+	}, timeout, poll)
+	process.Kill("killed by the test")
+	select {
+	case <-ended:
+	case <-time.After(timeout):
+		require.Fail(t, "the suspension waits for calls that nobody answers any more")
 	}
 }
 

@@ -187,8 +187,9 @@ func (u *upstream) fenceLocked(ref api.LeaseRef, reason string) *activeLease {
 	return l
 }
 
-// busyLocked reports whether calls are in flight, or cancelled and not yet given up by the worker.
-func (u *upstream) busyLocked() bool { return u.currentLoadLocked() > 0 }
+// busyLocked reports whether calls are in flight, or cancelled and not yet given up by the worker. After the end of its
+// process nobody answers them.
+func (u *upstream) busyLocked() bool { return !u.is(gone) && u.currentLoadLocked() > 0 }
 
 // aloneLocked reports whether calls under the lease may reach the process.
 func (u *upstream) aloneLocked(l *activeLease) bool {
