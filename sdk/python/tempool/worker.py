@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from . import forked, frames, template
+from . import forked, frames
 from .connection import Stream
 from .errors import ProtocolError
 from .methods import Method, is_async
@@ -167,7 +167,10 @@ class Worker:
         if in_process:
             return
         control = _descriptor("TEMPOOL_TEMPLATE")
-        if control is not None:  # returns in each process that the template forks
+        if control is not None:
+            from . import template  # it and what it imports take a tenth of the start of every other worker
+
+            # This returns in each process that the template forks.
             template.serve(control, self._on_start, self._before_fork)
             self._on_start = self._after_fork
         fd, out = _descriptor("TEMPOOL_FD"), _descriptor("TEMPOOL_OUT")

@@ -73,6 +73,12 @@ class Calls(unittest.TestCase):
                     host.expect(frames.RESPONSE, front)
                     self.assertEqual(json.loads(host.expect(frames.ERROR, behind)[5])["code"], "cancelled")
 
+    def test_a_start_imports_only_what_it_uses(self):
+        with Host(HEAD + "import sys\n@tempool.method\ndef unused():\n"
+                  " return [name for name in ('template', 'threaded', 'eventloop', 'client', 'testing') if 'tempool.' + name in sys.modules]\n"
+                  "tempool.run()") as host:
+            self.assertEqual(host.call("unused"), [])
+
     def test_a_request_behind_a_fatal_call_is_not_begun(self):
         with Host(HEAD + "@tempool.method\ndef broken(): raise tempool.Fatal('the GPU is gone')\n"
                   "@tempool.method\ndef streams():\n yield 1\n broken()\n"
