@@ -11,6 +11,8 @@ TYPE_CHECKING = False  # the import of typing would slow the start of every work
 if TYPE_CHECKING:
     from typing import Any, NoReturn, Optional
 
+_FLUSH = 1.0  # seconds in which a child writes out what it has printed
+
 
 def detach_in_children(server: Any) -> None:
     """Calls server.detach() in each child that this process forks from now on."""
@@ -33,11 +35,18 @@ def stop_on_sigterm(server: Any) -> None:
 
 def end(*_: Any, error: Optional[bytes] = None, code: int = 0) -> NoReturn:
     """Ends this process, a child whose handler has returned, or raised an error, given as the payload of an ERROR frame."""
-    try:
+    import threading
+
+    def flush() -> None:
         if error is not None:
-            code = 1
             sys.stderr.write(json.loads(error).get("traceback", ""))
         sys.stdout.flush()
         sys.stderr.flush()
+
+    try:
+        # On a thread, because a stream on which another thread of the parent was printing at the fork stays locked here for good.
+        flushing = threading.Thread(target=flush, daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH)
     finally:
-        os._exit(code)
+        os._exit(code if error is None else 1)

@@ -167,9 +167,25 @@ class Fork(unittest.TestCase):
             asked = host.expect(frames.HOST_CALL)[2]
             host.socket.sendall(seen + frames.encode(frames.HOST_RESULT, asked, payload=b"{}"))  # the request waits
             host.expect(frames.RESPONSE, 1000)
+            end = time.monotonic() + TIMEOUT
             while host.log().count("note 0") < 2:
+                self.assertLess(time.monotonic(), end, host.log())
                 host.call("returns")
             self.assertEqual(host.log().count("seen"), 2)
+
+    @each_mode
+    def test_a_forked_child_ends_although_another_thread_was_printing(self, start):
+        with start(FORKS + """
+import fcntl, struct, termios, threading
+@tempool.method
+def while_printing():
+    full, end = os.pipe()
+    sys.stdout = open(end, "w", buffering=1)
+    threading.Thread(target=lambda: print("x" * (1 << 20)), daemon=True).start()
+    while struct.unpack("i", fcntl.ioctl(full, termios.FIONREAD, bytes(4)))[0] < 1 << 16: time.sleep(0.001)
+    return fork()
+""") as host:
+            self.assertEqual(host.call("while_printing"), 0)
 
 
 if __name__ == "__main__":
