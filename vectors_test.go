@@ -117,9 +117,9 @@ func TestVectors(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			var asked atomic.Int64
 			endpoint := v.serve(t, &asked).URL
-			// under two names, because this client repeats a call at another gateway only
+			// under two addresses, because this client repeats a call at another gateway only
 			client, err := Dial(t.Context(),
-				Options{Gateways: []string{endpoint, strings.Replace(endpoint, "127.0.0.1", "localhost", 1)}})
+				Options{Gateways: []string{endpoint, strings.Replace(endpoint, "127.0.0.1", "[::ffff:127.0.0.1]", 1)}})
 			require.NoError(t, err)
 			t.Cleanup(client.Close)
 			gave, err := v.do(t, client.Pool("p"))

@@ -115,10 +115,10 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 }
 
 func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
-	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(2 * time.Second) }))
 	lease := e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	for path, says := range map[string]string{"/v1/pools/p/call/echo": "",
-		to(0, "echo"): "no process of p/0 was free within 300ms (queue.timeout)"} {
+		to(0, "echo"): "no process of p/0 was free within 2s (queue.timeout)"} {
 		timedOut := e.do("POST", path, "x")
 		timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
 		require.False(t, timedOut.problem.Started)
@@ -177,7 +177,7 @@ func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
 }
 
 func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
-	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(2 * time.Second) }))
 	lease := e.lease(0, "me")
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t,
 		504, api.CodeDeadlineExceeded)

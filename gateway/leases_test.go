@@ -221,7 +221,7 @@ func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
 	lease := e.lease(0, "me")
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the lease is not in use yet")
 	first := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("b"))) })
-	require.Eventually(t, func() bool { return e.control.count("state") == 1 }, timeout, poll)
+	require.Eventually(t, func() bool { return e.gateway.Lease("p/0", 1) != nil }, timeout, poll)
 	pool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "y") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	require.NoFileExists(t, e.file("b.began"), "a call of the pool is in flight")

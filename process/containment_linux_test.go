@@ -82,7 +82,7 @@ func TestNoDescendantSurvivesTheNextAgent(t *testing.T) {
 	agent := startTestAgent(t, dir, "sh", "-c", escapes(file))
 	reaper := agent.reaper(t)
 	escaped := pidIn(t, file)
-	require.NoError(t, tree.Signal(reaper, syscall.SIGSTOP))
+	pauses(t, reaper)
 	require.NoError(t, agent.Process.Kill())
 	_ = tree.WaitChild(agent.Cmd)
 	require.NoError(t, tree.Signal(reaper, syscall.SIGKILL))

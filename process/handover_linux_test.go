@@ -199,7 +199,7 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 	t.Run("there is no next supervisor", func(t *testing.T) {
 		dir := shortDir(t)
 		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test",
-			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 50 * time.Millisecond})
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 2 * time.Second})
 		require.NoError(t, err)
 		p := begin(t, s, sh("setsid sleep 1000 & sleep 1000"))
 		kept, err := s.HandOver(t.Context(), noted)

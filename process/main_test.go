@@ -304,6 +304,16 @@ func lives(t *testing.T, id tree.Identity) bool {
 	return entry != nil && entry.Start == id.Start && !entry.Zombie
 }
 
+// pauses stops a process with all of its threads.
+func pauses(t *testing.T, id tree.Identity) {
+	t.Helper()
+	require.NoError(t, tree.Signal(id, syscall.SIGSTOP))
+	eventually(t, func() bool {
+		entry, err := tree.ReadEntry(id.PID)
+		return err == nil && entry != nil && entry.Stopped
+	}, "the process must stop")
+}
+
 // cookieHolders returns the living processes whose cookie holds the text.
 func cookieHolders(t *testing.T, text string) []int {
 	t.Helper()

@@ -84,7 +84,7 @@ func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 					`; while :; do sleep 1; done' & while :; do sleep 1; done`)
 			reaper := agent.reaper(t)
 			ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
-			require.NoError(t, tree.Signal(reaper, syscall.SIGSTOP))
+			pauses(t, reaper)
 			require.NoError(t, agent.Process.Kill())
 			require.NoError(t, errorOf(agent.Process.Wait()))
 			require.NoError(t, tree.Signal(reaper, syscall.SIGKILL))

@@ -197,7 +197,6 @@ def huge():
 
 func TestATemplateThatHangsIsReplaced(t *testing.T) {
 	s, sp := open(t), forks(t, forkedProgram)
-	sp.Start.Timeout = spec.Duration(30 * time.Second)
 	first := starts(t, s, launch("p/0", 1, sp))
 	hanging := templatesOf(s)[0]
 	require.NoError(t, syscall.Kill(-hanging.Info().PID, syscall.SIGSTOP)) // the process that it has forked ahead, too

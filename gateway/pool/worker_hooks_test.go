@@ -90,7 +90,7 @@ func (e *env) callOfSession() <-chan error {
 }
 
 func TestACallOfASessionThatIsNotReleasedEndsWithTheQueuesTimeout(t *testing.T) {
-	e, p := heldSession(t, 200*time.Millisecond)
+	e, p := heldSession(t, 2*time.Second)
 	call := e.callOfSession()
 	require.Eventually(t, func() bool { return e.dispatcher.Demand()[0].Waiting == 1 }, timeout, poll, "it is demand")
 	require.ErrorIs(t, <-call, api.ErrQueueTimeout)

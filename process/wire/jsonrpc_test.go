@@ -225,7 +225,7 @@ func TestOnlyTheResponseEndsACancelledMCPCall(t *testing.T) {
 }
 
 func TestACancelledMCPCallWithoutAResponseBreaksTheConn(t *testing.T) {
-	c, server := newRPC(t, FramingLine, Options{CancelGrace: 100 * time.Millisecond})
+	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Second})
 	ctx, cancel := context.WithCancel(within(t))
 	alice := callAsync(ctx, c, Request{Method: "tools/call"})
 	ask := server.read()

@@ -59,8 +59,8 @@ class Health(unittest.TestCase):
                           "@tempool.method\ndef end(): go.set()\ntempool.run(threads=2)")
         with Host(program) as host:
             host.send(frames.PING, PING)
-            host.call("end")
-            host.expect(frames.PONG, PING)
+            end = host.request("end")
+            self.assertEqual({frame[0]: frame[2] for frame in (host.read(), host.read())}, {frames.PONG: PING, frames.RESPONSE: end})
 
     @each_mode
     def test_a_worker_reports_at_once_that_it_is_not_well(self, start):
