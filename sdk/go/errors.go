@@ -55,6 +55,9 @@ var (
 	errClosed          = &HostError{Code: "closed", Message: "the host closed the connection"}
 )
 
+// errOver refuses a piece of a stream whose handler has returned.
+var errOver = errors.New("the handler of this stream has returned")
+
 // errCancelled is the cause of a cancelled call's context.
 var errCancelled = errors.New("the caller cancelled the call")
 
@@ -87,8 +90,8 @@ func errorPayload(ctx context.Context, err error) []byte {
 			report.Code = own.Code
 		}
 		if own.Data != nil {
-			data, failed := json.Marshal(own.Data)
-			if failed != nil {
+			var data []byte
+			if failed := guarded(func() (err error) { data, err = json.Marshal(own.Data); return err }); failed != nil {
 				data, _ = json.Marshal(fmt.Sprint(own.Data)) // a string always encodes
 			}
 			report.Data = data

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -61,7 +62,14 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	tooLarge := func(what string, size int) error {
 		return Errorf(wire.CodeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
 	}
+	var sending sync.Mutex
+	over := false // guarded by sending: a piece behind the answer would break the connection
 	payload, err := run(ctx, h, f.Payload, func(piece []byte) error {
+		sending.Lock()
+		defer sending.Unlock()
+		if over {
+			return errOver
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -74,6 +82,9 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 		}
 		return c.send(chunk)
 	})
+	sending.Lock()
+	over = true
+	sending.Unlock()
 	if err == nil && int64(len(payload)) > limit {
 		err = tooLarge("the result", len(payload))
 	}
@@ -116,14 +127,18 @@ func run(ctx context.Context, h handler, body []byte, send func([]byte) error) (
 	return payload, err
 }
 
-// guarded calls a function of the program. A panic becomes an error.
+// guarded calls a function of the program. A panic becomes an error; so does an error that panics when it is asked for
+// its text, as a nil pointer in an interface may.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &panicked{value, debug.Stack()}
 		}
 	}()
-	return call()
+	if err = call(); err != nil {
+		_ = err.Error()
+	}
+	return err
 }
 
 // withSpan returns the context of a call below the span that its caller names, and in a span of its own where the

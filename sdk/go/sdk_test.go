@@ -96,6 +96,46 @@ func TestAPanicIsAnErrorAfterWhichTheProcessIsReplaced(t *testing.T) {
 	require.Contains(t, failure.Traceback, "sdk_test.go")
 }
 
+// unencodable panics when it is encoded.
+type unencodable struct{}
+
+func (unencodable) MarshalJSON() ([]byte, error) { panic("no text") }
+
+func TestAnErrorThatPanicsEndsNothing(t *testing.T) {
+	fresh(t)
+	Method("nil", func(context.Context, any) (any, error) {
+		var failure *Error
+		return nil, failure
+	})
+	Method("data", func(context.Context, any) (any, error) {
+		return nil, &Error{Message: "broken", Data: unencodable{}}
+	})
+	host := serve(t, wire.Options{})
+	var failure *wire.RemoteError
+	_, err := host.Call(t.Context(), wire.Request{Method: "nil"})
+	require.ErrorAs(t, err, &failure)
+	require.True(t, failure.Fatal, "it is a panic: %v", failure)
+	_, err = host.Call(t.Context(), wire.Request{Method: "data"})
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, "broken", failure.Message)
+}
+
+func TestAStreamThatHasReturnedSendsNothing(t *testing.T) {
+	fresh(t)
+	sends := make(chan func(int) error, 1)
+	Stream("early", func(_ context.Context, _ any, send func(int) error) error {
+		sends <- send
+		return send(1)
+	})
+	host := serve(t, wire.Options{})
+	answer, err := host.Call(t.Context(), wire.Request{Method: "early"})
+	require.NoError(t, err)
+	require.Equal(t, "1\n", string(answer.Payload))
+	require.ErrorIs(t, (<-sends)(2), errOver)
+	_, err = host.Call(t.Context(), wire.Request{Method: "early"})
+	require.NoError(t, err)
+}
+
 func TestALongErrorIsCutAndDelivered(t *testing.T) {
 	fresh(t)
 	Method("fail", func(context.Context, any) (any, error) {
