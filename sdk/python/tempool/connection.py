@@ -165,6 +165,8 @@ class Stream:
     def detach(self) -> None:
         """In a child of os.fork: closes the child's copy of the connection. From then on, an attempt to answer, to read the next call or to
         stop reading ends the child; a host call raises HostError."""
+        if self.detached:
+            return  # a child of the child, in which the descriptors may be others
         self.socket.close()
         try:
             os.close(self.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import time
 from collections import deque
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .connection import Stream
     from .methods import Method
 
+_RLock = getattr(_thread, "RLock")  # threading's, whose import would slow the start; older type stubs lack it
 _unpack = frames.HEAD_WORDS.unpack_from
 _now = time.monotonic
 _REQUEST = frames.REQUEST << 24  # the second word of a request without flags, less its bytes of method
@@ -45,6 +47,8 @@ class Serial:
         self.waiting: Deque[frames.Frame] = deque()  # frames received during a handler's host call or check for cancellation
         self.cancelled: Set[int] = set()  # calls cancelled while running or waiting
         self.host_results: Dict[int, Optional[Tuple[int, bytes]]] = {}  # host call id → its result
+        self.abandoned: Set[int] = set()  # host calls that an exception of a signal handler has ended
+        self.reading = _RLock()  # held while a handler reads: it may run threads, and signal handlers may call the host, too
         self.host_call_id = 0  # of the latest host call
         self.busy = False  # while a frame is handled
         self.stopping = False
@@ -71,6 +75,7 @@ class Serial:
         self.stream.detach()
         self.send = self.stream.send
         self.waiting.clear()
+        self.reading = _RLock()  # another thread may have held it
 
     def run(self) -> None:
         bind(self)
@@ -242,9 +247,12 @@ class Serial:
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):
-            if id not in self.host_results:
+            if id in self.abandoned:
+                self.abandoned.remove(id)
+            elif id not in self.host_results:
                 raise ProtocolError("result for unknown host call %d" % id)
-            self.host_results[id] = (kind, body)
+            else:
+                self.host_results[id] = (kind, body)
         elif kind == frames.HELLO:
             self.stream.max_message = max_message_of(body)
         elif kind in (frames.REQUEST, frames.NOTIFY, frames.CHUNK, frames.END):
@@ -290,19 +298,28 @@ class Serial:
 
     def is_cancelled(self, id: int) -> bool:
         """Reads what the host has sent meanwhile, without blocking."""
-        while id and id not in self.cancelled:
-            try:
-                frame = self.stream.next(wait=False)
-            except Closed:
-                return True  # the host is gone
-            if frame is None:
-                return False
-            if not self._handle_now(frame):
-                self.waiting.append(frame)
-        return bool(id)
+        if not self.reading.acquire(False):
+            return id in self.cancelled  # another thread reads
+        try:
+            while id and id not in self.cancelled:
+                try:
+                    frame = self.stream.next(wait=False)
+                except Closed:
+                    return True  # the host is gone
+                if frame is None:
+                    return False
+                if not self._handle_now(frame):
+                    self.waiting.append(frame)
+            return bool(id)
+        finally:
+            self.reading.release()
 
     def host_call(self, id: int, method: str, payload: bytes) -> bytes:
         """Makes a host call for call id (0: none) and waits for its result; frames received meanwhile are handled or queued."""
+        with self.reading:
+            return self._host_call(id, method, payload)
+
+    def _host_call(self, id: int, method: str, payload: bytes) -> bytes:
         self.host_call_id = self.host_call_id % 0x3FFFFFFF + 1
         mine = self.host_call_id
         self.host_results[mine] = None
@@ -318,4 +335,5 @@ class Serial:
                     self.waiting.append(frame)
             return host_result(self.host_results[mine])
         finally:
-            del self.host_results[mine]
+            if self.host_results.pop(mine) is None:
+                self.abandoned.add(mine)

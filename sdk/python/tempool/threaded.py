@@ -43,6 +43,7 @@ class Threaded:
         self.host_call_id = 0  # of the latest host call
         self.host_results: Dict[int, queue.SimpleQueue[Optional[Tuple[int, bytes]]]] = {}  # host call id → the queue for its result
         self.pending = 0  # requests and notifications received and not done
+        self.closed = False  # once nothing is read any more
         self.exit: Optional[BaseException] = None  # the SystemExit or KeyboardInterrupt of a handler
         self.stopping = False  # if it is set, no call begins
         self.greeted = False  # once the hello is sent
@@ -82,8 +83,12 @@ class Threaded:
         for _ in workers:
             self.requests.put(None)
         with self.lock:
+            self.closed = True
             for waiting in self.host_results.values():
                 waiting.put(None)
+            if not self.stopping and self.exit is None:  # the host is gone, so nobody waits for answers
+                for call in self.unanswered.values():
+                    call.cancelled = True
             on_loop = list(self.on_loop)
         if self.loop is not None:
             for call in on_loop:
@@ -309,6 +314,8 @@ class _Call:
         server = self.server
         result: queue.SimpleQueue[Optional[Tuple[int, bytes]]] = queue.SimpleQueue()
         with server.lock:
+            if server.closed:  # nobody would read its result
+                return host_result(None)
             server.host_call_id = mine = server.host_call_id % 0x3FFFFFFF + 1
             server.host_results[mine] = result
         try:

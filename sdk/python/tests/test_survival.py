@@ -7,8 +7,8 @@ import unittest
 
 from tempool import frames, responses
 
-from .host import TIMEOUT
-from .test_worker import each_mode
+from .host import TIMEOUT, Host
+from .test_worker import HEAD, each_mode
 
 UNPRINTABLE = """
 class Silent(Exception):
@@ -134,6 +134,60 @@ def children(parent):
     return found
 
 
+class HostCalls(unittest.TestCase):
+    @each_mode
+    def test_threads_of_a_handler_ask_the_host_at_once(self, start):
+        with start("import asyncio\n"
+                   "@tempool.method\ndef both():\n"
+                   " async def ask(name): return await asyncio.to_thread(lambda: [tempool.context().host(name), tempool.context().cancelled])\n"
+                   " async def ask_both(): return await asyncio.gather(ask('a'), ask('b'))\n"
+                   " return asyncio.run(ask_both())") as host:
+            for _ in range(3):
+                id, answered = host.request("both"), 0
+                while answered < 2:
+                    asked = [host.expect(frames.HOST_CALL)]
+                    if not answered and not host.silent():  # each thread waits for the result of its own
+                        asked.append(host.expect(frames.HOST_CALL))
+                    for call in reversed(asked):
+                        host.send(frames.HOST_RESULT, call[2], payload=b'"%s"' % call[3].encode())
+                        answered += 1
+                self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), [["a", False], ["b", False]])
+
+    def test_a_signal_handler_may_end_a_host_call(self):
+        with Host(HEAD + "import signal\n"
+                  "def alarm(*_): raise TimeoutError()\n"
+                  "signal.signal(signal.SIGALRM, alarm)\n"
+                  "@tempool.method\ndef limited():\n"
+                  " signal.setitimer(signal.ITIMER_REAL, 0.01)\n"
+                  " try: tempool.context().host('slow')\n except TimeoutError: return 'late'\n"
+                  "@tempool.method\ndef asks(): return tempool.context().host('quick')\ntempool.run()") as host:
+            id = host.request("limited")
+            slow = host.expect(frames.HOST_CALL)[2]
+            self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), "late")
+            id = host.request("asks")
+            quick = host.expect(frames.HOST_CALL)[2]
+            host.send(frames.HOST_RESULT, slow, payload=b"1")
+            host.send(frames.HOST_RESULT, quick, payload=b"2")
+            self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), 2)
+
+    def test_nobody_waits_for_the_host_once_nothing_is_read(self):
+        with Host(HEAD + "@tempool.method\ndef asks():\n tempool.context().host('begun')\n time.sleep(0.2)\n tempool.context().host('late')\n"
+                  "@tempool.method\ndef leaves(): sys.exit(3)\ntempool.run(threads=2)") as host:
+            host.request("asks")
+            host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
+            host.request("leaves")
+            self.assertEqual(host.wait(), 3)
+
+    @each_mode
+    def test_a_call_is_cancelled_when_the_host_is_gone(self, start):
+        with start("@tempool.method\ndef polls():\n tempool.context().host('begun')\n"
+                   " while not tempool.context().cancelled: time.sleep(0.001)") as host:
+            host.request("polls")
+            host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
+            host.socket.close()
+            self.assertEqual(host.wait(), 0)
+
+
 class Fork(unittest.TestCase):
     @each_mode
     def test_a_forked_child_that_returns_ends_itself(self, start):
@@ -172,6 +226,24 @@ class Fork(unittest.TestCase):
                 self.assertLess(time.monotonic(), end, host.log())
                 host.call("returns")
             self.assertEqual(host.log().count("seen"), 2)
+
+    @each_mode
+    def test_a_child_of_a_forked_child_keeps_its_descriptors(self, start):
+        with start(FORKS + """
+@tempool.method
+def twice():
+    pid = os.fork()
+    if pid == 0:
+        for fd in range(3, 10):  # those of the connection are free now
+            try: os.fstat(fd)
+            except OSError: os.dup2(1, fd)
+        if (grandchild := os.fork()) == 0:
+            for fd in range(3, 10): os.fstat(fd)
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+""") as host:
+            self.assertEqual(host.call("twice"), 0)
 
     @each_mode
     def test_a_forked_child_ends_although_another_thread_was_printing(self, start):
