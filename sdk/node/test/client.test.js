@@ -116,6 +116,23 @@ test('map yields results in order, or as they end, with their errors', async (t)
   await assert.rejects(async () => { for await (const _ of pool.map('m', [1], { concurrency: 0 })); }, code('invalid'))
 })
 
+test('map has as many calls open as it may behind a slow one, and ends with the error of onProgress', async (t) => {
+  const gateway = await start(t, { size: 2 })
+  let others = 0
+  let enough
+  gateway.on('p', 'm', async (n) => {
+    if (n === 0) await new Promise((resolve) => { enough = resolve; setTimeout(resolve, 20_000).unref() })
+    else if (++others === 4) enough()
+    return others
+  })
+  const pool = new Client(gateway.endpoint).pool('p')
+  const values = []
+  for await (const { value } of pool.map('m', [0, 1, 2, 3, 4], { concurrency: 2 })) values.push(value)
+  assert.equal(values[0], 4)
+  const broken = () => { throw new Error('no progress') }
+  await assert.rejects(async () => { for await (const _ of pool.map('m', [1, 2], { onProgress: broken })); }, /no progress/)
+})
+
 test('fifty calls overlap, ten at a time, and one that leaves early cancels the rest', async (t) => {
   const gateway = await start(t, { size: 10 })
   let open = 0

@@ -18,6 +18,7 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
   const running = new Set()
   const finished = new Map() // index → result
   let ended // wakes the loop
+  let failure // of onProgress
   const start = async (index, item) => {
     let result
     try {
@@ -26,7 +27,6 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
       result = { index, item, ok: false, error }
     }
     finished.set(index, result)
-    ended?.()
   }
   let taken = 0
   let yielded = 0
@@ -40,11 +40,17 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
         if (exhausted) break
         const one = start(taken++, next.value).then(() => {
           running.delete(one)
-          onProgress?.(++done)
+          try {
+            onProgress?.(++done)
+          } catch (error) {
+            failure ??= { error }
+          }
+          ended?.()
         })
         running.add(one)
       }
       signal?.throwIfAborted()
+      if (failure) throw failure.error
       const index = ordered ? yielded : finished.keys().next().value
       const result = finished.get(index)
       if (result) {
