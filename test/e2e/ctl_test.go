@@ -73,11 +73,13 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 
 	lease := ctlJSON[api.Lease](env, "checkout", "demo/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "demo/1", lease.Worker)
-	require.Equal(t, "me", ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease.Holder, "also if it is not used")
+	leased := func() *api.Lease { return ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease }
+	require.Eventually(t, func() bool { l := leased(); return l != nil && l.Holder == "me" }, waitTimeout,
+		100*time.Millisecond, "also if it is not used; a worker that does not answer within 2 s is shown without")
 	_, refusal := env.ctl(cli.ExitFailed, "checkout", "demo/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
 	env.ctl(cli.ExitOK, "checkin", lease.ID)
-	require.Nil(t, ctlJSON[api.PoolWorkers](env, "ps", "demo").Workers[1].Lease)
+	require.Eventually(t, func() bool { return leased() == nil }, waitTimeout, 100*time.Millisecond)
 	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 

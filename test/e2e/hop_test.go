@@ -78,7 +78,7 @@ func TestThreeHostsServeForOneAnother(t *testing.T) {
 // gateway do not wait for that.
 func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
 	curl := func(ctx context.Context, method, body string) error {
-		return exec.CommandContext(ctx, "curl", "-sf", "-m", "300", "-d", body, "-o", os.DevNull,
+		return exec.CommandContext(ctx, "curl", "-sf", "-m", "60", "-d", body, "-o", os.DevNull,
 			only+"/v1/pools/hop/call/"+method).Run()
 	}
 	folder := t.TempDir()
