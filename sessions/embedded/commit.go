@@ -32,13 +32,20 @@ type batch struct {
 	records map[string][]byte // nil: delete the session
 	uses    map[string]int64
 	bytes   int
-	began   time.Time     // when the first record was added
+	began   time.Time     // when its first entry was added
 	tried   chan struct{} // closed after the first attempt; err is set before
 	err     error
 }
 
 func newBatch() *batch {
 	return &batch{records: make(map[string][]byte), uses: make(map[string]int64), tried: make(chan struct{})}
+}
+
+// begin is called for each entry.
+func (b *batch) begin() {
+	if b.began.IsZero() {
+		b.began = time.Now()
+	}
 }
 
 // finish wakes the writers that wait for the batch with the outcome of its first attempt. Later calls do nothing.
@@ -52,7 +59,7 @@ func (b *batch) finish(err error) {
 // enqueueLocked adds a record to the next batch, and returns that batch if the record's writer must wait for the disk,
 // else nil.
 func (s *Store) enqueueLocked(id string, record []byte) *batch {
-	b, now := s.next, time.Now()
+	b := s.next
 	if s.db == nil {
 		if b.records[id] = record; record == nil {
 			delete(b.records, id)
@@ -60,14 +67,12 @@ func (s *Store) enqueueLocked(id string, record []byte) *batch {
 		}
 		return nil
 	}
-	if len(b.records) == 0 {
-		b.began = now
-	}
+	b.begin()
 	b.records[id] = record
 	b.bytes += len(id) + len(record)
 	urgent := s.sync == spec.SyncAlways || b.bytes > maxBatchBytes
 	s.wakeCommitter(urgent)
-	if urgent || s.current != nil && now.Sub(s.current.began) > maxLag {
+	if urgent || s.current != nil && time.Since(s.current.began) > maxLag {
 		return b
 	}
 	return nil
@@ -87,6 +92,7 @@ func (s *Store) touchLocked(e *entry, now int64) {
 	s.sessions.Touch(e, now, e.TTL)
 	if e.LastAccessed-e.Value.savedAccess >= max(e.TTL/maxTTLLoss, 1000) {
 		e.Value.savedAccess = e.LastAccessed
+		s.next.begin()
 		s.next.uses[e.ID] = e.LastAccessed
 		s.wakeCommitter(false)
 	}
