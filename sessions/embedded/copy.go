@@ -2,10 +2,11 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/spec"
 )
 
 var _ sessions.Replica = (*Store)(nil)
@@ -20,32 +21,13 @@ func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
 func (s *Store) Peek(ctx context.Context, ids []string) ([]*sessions.Session, error) {
 	found := make([]*sessions.Session, len(ids))
 	for i, id := range ids {
-		var err error
-		if found[i], err = s.peek(ctx, "read session "+id, id); err != nil {
+		_, session, err := s.get(ctx, "read session "+id, id, false)
+		if err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 			return nil, err
 		}
+		found[i] = session
 	}
 	return found, nil
-}
-
-// peek reads a session without extending its TTL. It returns nil if the session does not exist.
-func (s *Store) peek(ctx context.Context, operation, id string) (*sessions.Session, error) {
-	now, err := s.lock(ctx, operation, id)
-	if err != nil {
-		return nil, err
-	}
-	e := s.sessions.Live(id, now)
-	if e == nil {
-		s.mu.Unlock()
-		return nil, nil
-	}
-	accessed, ttl, record := e.LastAccessed, e.TTL, s.unwrittenLocked(id)
-	s.mu.Unlock()
-	found, err := s.read(operation, id, record)
-	if found != nil {
-		found.LastAccessed, found.TTL = time.UnixMilli(accessed).UTC(), spec.Duration(time.Duration(ttl)*time.Millisecond)
-	}
-	return found, err
 }
 
 // Put stores an exact copy of a session.

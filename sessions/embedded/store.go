@@ -221,11 +221,11 @@ func (s *Store) swept(ctx context.Context, operation string, look func()) (remov
 
 // Get returns a session and extends its TTL.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
-	_, found, err := s.get(ctx, "get session "+id, id)
+	_, found, err := s.get(ctx, "get session "+id, id, true)
 	return found, err
 }
 
-func (s *Store) get(ctx context.Context, operation, id string) (*entry, *sessions.Session, error) {
+func (s *Store) get(ctx context.Context, operation, id string, use bool) (*entry, *sessions.Session, error) {
 	for {
 		now, err := s.lock(ctx, operation, id)
 		if err != nil {
@@ -236,7 +236,9 @@ func (s *Store) get(ctx context.Context, operation, id string) (*entry, *session
 			s.mu.Unlock()
 			return nil, nil, sessions.NotFound(id)
 		}
-		s.touchLocked(e, now)
+		if use {
+			s.touchLocked(e, now)
+		}
 		accessed, ttl := e.LastAccessed, e.TTL
 		record := s.unwrittenLocked(id)
 		s.mu.Unlock()
@@ -287,7 +289,7 @@ func (s *Store) Update(ctx context.Context, id string,
 	change func(*sessions.Session) error) (*sessions.Session, error) {
 	operation := "update session " + id
 	for {
-		e, current, err := s.get(ctx, operation, id)
+		e, current, err := s.get(ctx, operation, id, true)
 		if err != nil {
 			return nil, err
 		}
