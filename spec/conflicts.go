@@ -147,32 +147,44 @@ var conflicts = []conflict{
 		"has no effect with sessions.store = {with}", `sessions.store = "redis", or no sessions.url`),
 	noEffect("sessions.sync", "sessions.store", func(s *Spec) bool { return s.Sessions.Store == StoreEmbedded },
 		`sessions.store = "embedded", or no sessions.sync`),
+	noEffect("resources.memory_budget", "resources.allocation", allocates, anAllocation),
+	noEffect("resources.cpu_budget", "resources.allocation", allocates, anAllocation),
+	noEffect("resources.rebalance", "resources.allocation", allocates, anAllocation),
+	noEffect("watch.ignore", "watch.paths", watches, "files or folders in watch.paths"),
+	noEffect("watch.debounce", "watch.paths", watches, "files or folders in watch.paths"),
+	noEffect("watch.mode", "watch.paths", watches, "files or folders in watch.paths"),
 }
 
 const (
-	anotherMode = `another mcp.mode, such as "session"`
-	aMaximum    = "scale.max of 1 to 1000, the most workers that the pool may have"
+	anAllocation = `resources.allocation = "equal" or "adaptive"`
+	anotherMode  = `another mcp.mode, such as "session"`
+	aMaximum     = "scale.max of 1 to 1000, the most workers that the pool may have"
 )
 
 func isJSONRPC(s *Spec) bool { return s.Pool.Protocol == ProtocolJSONRPC }
 func isPlain(s *Spec) bool   { return s.Pool.Protocol == ProtocolNone }
 func hasKeys(s *Spec) bool   { return s.Isolation.By == IsolateKey }
 func isMCP(s *Spec) bool     { return s.MCP.On() }
+func allocates(s *Spec) bool { return s.Resources.Allocation != AllocationNone }
+func watches(s *Spec) bool   { return len(s.Watch.Paths) > 0 }
 func follows(s *Spec) bool   { return s.Scale.Follows() }
 func resets(s *Spec) bool    { return s.Lease.OnExpiry == ExpiryReset }
 func isRedis(s *Spec) bool   { return s.Sessions.Store == StoreRedis }
 func needsPort(s *Spec) bool { return s.Health.Kind == HealthHTTP || s.Health.Kind == HealthTCP }
 
 // clash is the conflict of two keys whose values exclude each other. {value} and {with} in the problem are these
-// values; a list or a table is left out.
+// values; a list or a table with items is left out.
 func clash(key, with string, exclude func(*Spec) bool, problem, allowed string) conflict {
 	return conflict{key, with, func(s *Spec) (string, string) {
 		if !exclude(s) {
 			return "", ""
 		}
 		value := func(key string) string {
-			if v := keyByName[key].value(s); v.Kind() != reflect.Slice && v.Kind() != reflect.Map {
+			switch v := keyByName[key].value(s); {
+			case v.Kind() != reflect.Slice && v.Kind() != reflect.Map:
 				return quoteValue(v.Interface())
+			case v.Len() == 0:
+				return "[]"
 			}
 			return ""
 		}

@@ -64,6 +64,13 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`scale.idle_to_zero: "1m" has no effect with scale.min = 1; allowed: scale.min = 0, or no scale.idle_to_zero`: func(s *Spec) {
 			s.Scale.Min, s.Scale.Max, s.Scale.IdleToZero = 1, 4, minutes(1)
 		},
+		`resources.memory_budget: "4GiB" has no effect with resources.allocation = "none"; allowed: ` +
+			`resources.allocation = "equal" or "adaptive"`: func(s *Spec) {
+			s.Resources.MemoryBudget = 4 << 30
+		},
+		`watch.mode: "all" has no effect with watch.paths = []; allowed: files or folders in watch.paths`: func(s *Spec) {
+			s.Watch.Mode = WatchAll
+		},
 		`scale.target_inflight: 1.1 is not allowed; allowed: a number from 0.05 to 1`: func(s *Spec) {
 			s.Scale.Max, s.Scale.TargetInflight = 4, 1.1
 		},
