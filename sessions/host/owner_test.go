@@ -169,6 +169,16 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 	}
 }
 
+// TestAHostClaimsItsStoreAgain: the worker ran elsewhere meanwhile, and no request has asked here.
+func TestAHostClaimsItsStoreAgain(t *testing.T) {
+	s := newTestStores(t, t.TempDir(), &[]string{"here"})
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
+	s.pools["p"].processes = 0
+	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
+	s.addLocked("p", spec.Default().Sessions)
+	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable)
+}
+
 // TestAListClaimsNoStore: on a pool without sessions, a backup would tie the workers to the host that answered.
 func TestAListClaimsNoStore(t *testing.T) {
 	hosts := []string{"here"}

@@ -90,7 +90,7 @@ func (s *Stores) Add(p *process.Process) {
 	if s.closed {
 		return
 	}
-	s.learnLocked(api.PoolOf(worker), settings).processes++
+	pool := s.addLocked(api.PoolOf(worker), settings)
 	s.Affinity.SetTTL(api.PoolOf(worker), settings.AffinityTTL.D())
 	s.processes.Add(1)
 	p.AfterEnd(func() {
@@ -98,10 +98,20 @@ func (s *Stores) Add(p *process.Process) {
 		s.Affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		pool := s.pools[api.PoolOf(worker)]
 		pool.processes--
 		pool.usedAt = time.Now()
 	})
+}
+
+// addLocked counts a process of a pool. The first one claims the local store again: while the pool had none here,
+// another host may have done so.
+func (s *Stores) addLocked(pool string, settings spec.Sessions) *poolSessions {
+	p := s.learnLocked(pool, settings)
+	if p.processes == 0 {
+		p.owned, p.ownerAt = false, time.Time{}
+	}
+	p.processes++
+	return p
 }
 
 // learnLocked records a pool's settings.
