@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -19,7 +20,8 @@ import (
 func (p *Pool) Checkout(ctx context.Context) (*api.Lease, error) {
 	info := activity.GetInfo(ctx)
 	holder := info.WorkflowExecution.ID
-	lease, err := p.Lease(ctx, api.CheckoutRequest{Holder: holder[:min(len(holder), api.MaxHolderBytes)],
+	lease, err := p.Lease(ctx, api.CheckoutRequest{
+		Holder:    strings.ToValidUTF8(holder[:min(len(holder), api.MaxHolderBytes)], ""),
 		RequestID: info.WorkflowExecution.RunID + "/" + info.ActivityID})
 	if err != nil {
 		return nil, executeFailure(err, api.ExecuteRequest{})

@@ -2,17 +2,20 @@ package activities
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflow/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 )
@@ -30,7 +33,7 @@ func (c leaseTemporal) RecordActivityHeartbeat(context.Context, []byte, ...any) 
 func (c leaseTemporal) DescribeWorkflowExecution(context.Context, string,
 	string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return &workflowservice.DescribeWorkflowExecutionResponse{
-		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: c.status}}, nil
+		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: c.status}}, nil
 }
 
 func TestAHeldLeaseIsRenewedUntilItsWorkflowEnds(t *testing.T) {
@@ -99,4 +102,23 @@ func TestAHeldLeaseIsRenewedUntilItsWorkflowEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAHolderIsCutBetweenCharacters: JSON would make the rest of a character longer than it was, and than allowed.
+func TestAHolderIsCutBetweenCharacters(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: strings.Repeat("a", api.MaxHolderBytes-1) + "é"})
+	holder := ""
+	pool := Pool{Lease: func(_ context.Context, r api.CheckoutRequest) (*api.Lease, error) {
+		holder = r.Holder
+		return &api.Lease{}, nil
+	}}
+	env.RegisterActivityWithOptions(pool.Checkout, activity.RegisterOptions{Name: "checkout"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+		return workflow.ExecuteActivity(ctx, "checkout").Get(ctx, nil)
+	})
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, strings.Repeat("a", api.MaxHolderBytes-1), holder)
 }
