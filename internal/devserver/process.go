@@ -93,13 +93,10 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		return nil, err
 	}
 	started := &serverProcess{
-		cmd: exec.Command(binary, arguments(options)...), tail: &tail{}, started: announcement{made: make(chan struct{})},
+		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log}, started: announcement{made: make(chan struct{})},
 		done: make(chan struct{}),
 	}
 	out := io.MultiWriter(started.tail, &started.started)
-	if options.Log != nil {
-		out = io.MultiWriter(out, options.Log)
-	}
 	started.cmd.Stdout, started.cmd.Stderr = out, out
 	started.cmd.Env = environment()
 	started.cmd.WaitDelay = time.Second
@@ -226,8 +223,10 @@ func (p *serverProcess) signal(signal syscall.Signal) error {
 
 const tailSize = 16 << 10
 
-// tail keeps the last tailSize bytes written to it. It is safe for concurrent use.
+// tail keeps the last tailSize bytes written to it, and writes all to a log if it has one; a full disk must not end the
+// server. It is safe for concurrent use.
 type tail struct {
+	log io.Writer
 	mu  sync.Mutex
 	end []byte
 }
@@ -235,6 +234,9 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.log != nil {
+		_, _ = t.log.Write(p)
+	}
 	t.end = append(t.end, p...)
 	if len(t.end) > 2*tailSize {
 		t.end = bytes.Clone(t.end[len(t.end)-tailSize:])

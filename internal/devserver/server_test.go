@@ -115,8 +115,13 @@ func TestAServerWithAFileKeepsItsDataAcrossStopCrashAndRestart(t *testing.T) {
 	}
 }
 
+// fullDisk is a log that cannot be written, which must not end the server.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
 func TestTwoServersUseDifferentPorts(t *testing.T) {
-	one, two := start(t, Options{}), start(t, Options{UIPort: NoUI})
+	one, two := start(t, Options{}), start(t, Options{UIPort: NoUI, Log: fullDisk{}})
 	require.NotEqual(t, one.Address(), two.Address())
 	begin(t, dial(t, one), "only-in-one")
 
