@@ -23,7 +23,9 @@ func (p *Process) CollectGarbage(ctx context.Context) error {
 	if p.Frozen() {
 		return coded(CodeUnavailable, nil, "%s cannot collect garbage: its process tree is frozen", p.key())
 	}
-	p = p.now()
+	if p = p.now(); p.conn == nil {
+		return coded(CodeUnavailable, nil, "%s has no process yet: its key must come first", p.key())
+	}
 	err := p.conn.Notify(ctx, wire.Request{Method: gcMethod})
 	if err == nil {
 		err = p.conn.Ping(ctx)

@@ -124,6 +124,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 		require.Nil(t, p.Conn())
 		require.Zero(t, p.Info().PID)
 		require.NoError(t, p.Probe(t.Context()))
+		require.ErrorIs(t, p.CollectGarbage(t.Context()), ErrUnavailable)
 		require.NoError(t, p.Freeze(1))
 		p.Thaw(1)
 		require.NoError(t, errorOf(p.ApplyLimits(1<<40, 2)))
