@@ -312,14 +312,16 @@ func (s *Supervisor) ReplaceTemplates(pool string) {
 	s.endTemplates("template is being replaced", func(t *template) bool { return t.spec.Pool.Name == pool })
 }
 
-// endUnusedTemplates ends the templates of specs that no process has had for a while.
+// endUnusedTemplates ends the templates of specs that no process has had for a while. One that is still loading, for
+// which there is start.timeout, is in use.
 func (s *Supervisor) endUnusedTemplates(now time.Time) {
 	used := make(map[string][]*spec.Spec)
 	for _, p := range s.List() {
 		used[p.spec.Pool.Name] = append(used[p.spec.Pool.Name], p.spec)
 	}
 	s.endTemplates("template is not used any more", func(t *template) bool {
-		if slices.ContainsFunc(used[t.spec.Pool.Name], func(sp *spec.Spec) bool { return reflect.DeepEqual(sp, t.spec) }) {
+		inUse := func(sp *spec.Spec) bool { return reflect.DeepEqual(sp, t.spec) }
+		if !sleep.Ended(t.ready) || slices.ContainsFunc(used[t.spec.Pool.Name], inUse) {
 			t.usedAt = now
 		}
 		return now.Sub(t.usedAt) > templateLinger

@@ -195,6 +195,20 @@ def huge():
 	require.Equal(t, able, ask[int](t, p, "huge") >= 28<<10)
 }
 
+func TestATemplateThatLoadsForLongIsInUse(t *testing.T) {
+	loaded := filepath.Join(t.TempDir(), "loaded")
+	s, sp := open(t), forks(t, fmt.Sprintf(`
+import time
+while not os.path.exists(%q): time.sleep(0.01)`, loaded))
+	started := make(chan error, 1)
+	go func() { started <- errorOf(s.Start(t.Context(), launch("p/0", 1, sp))) }()
+	eventually(t, func() bool { return len(templatesOf(s)) == 1 }, "there is a template")
+	s.endUnusedTemplates(time.Now().Add(2 * templateLinger))
+	require.NoError(t, os.WriteFile(loaded, nil, 0o600))
+	require.NoError(t, <-started)
+	require.EqualValues(t, 1, s.templateCount, "it was not replaced")
+}
+
 func TestATemplateThatHangsIsReplaced(t *testing.T) {
 	s, sp := open(t), forks(t, forkedProgram)
 	first := starts(t, s, launch("p/0", 1, sp))
