@@ -132,7 +132,7 @@ type vacancy struct {
 	leave sync.Once
 }
 
-func (v *vacancy) start() error {
+func (v *vacancy) start(context.Context) error {
 	v.startedAt = time.Now()
 	return nil
 }

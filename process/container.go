@@ -92,12 +92,12 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 }
 
 // start writes the file that the engine's client reads, and runs the client.
-func (c *container) start() error {
+func (c *container) start(ctx context.Context) error {
 	if err := atomicfile.Write(c.variables, c.content, 0o600); err != nil {
 		c.plan.mark.Retire()
 		return fmt.Errorf("%w: write the environment of a container: %w", ErrExhausted, err)
 	}
-	err := c.program.start()
+	err := c.program.start(ctx)
 	if err != nil {
 		_ = os.Remove(c.variables)
 	}

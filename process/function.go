@@ -99,7 +99,7 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 	return p, nil
 }
 
-func (f *function) start() error {
+func (f *function) start(context.Context) error {
 	f.startedAt = time.Now()
 	f.life, f.cut = context.WithCancel(context.Background())
 	var host net.Conn

@@ -119,7 +119,7 @@ func (s *Supervisor) askEra(sp spec.Spec, number int64) (era string, err error) 
 	sp.Pool.MaxInflight = 2 // questions
 	p, err := s.newKind(Launch{Worker: sp.Pool.Name + "/probe", Incarnation: number, Spec: sp, era: spec.EraModern})
 	if err == nil {
-		err = p.kind.start()
+		err = p.kind.start(s.ctx)
 	}
 	if err != nil {
 		return "", fmt.Errorf("start the MCP server to ask which revisions it speaks: %w", markExhausted(err))

@@ -21,14 +21,14 @@ type program struct{ *Process }
 // start records the process, starts the program with its pipes, and starts the goroutines that read them. The record
 // and the reaper come first: before the program runs, somebody else must know the mark and the cookie. Until a fork of
 // a template is adopted it belongs to the template, of which they know.
-func (p program) start() error {
+func (p program) start(ctx context.Context) error {
 	alone := p.template == nil
 	var err error
 	if alone {
 		err = p.register()
 	}
 	if err == nil {
-		err = p.fork()
+		err = p.fork(ctx)
 	}
 	if err != nil {
 		p.release()
@@ -52,7 +52,7 @@ func (p *Process) register() error {
 }
 
 // fork starts the program with its pipes, alone or as a fork of its template, and the goroutines that read them.
-func (p program) fork() error {
+func (p program) fork(ctx context.Context) error {
 	var childEnds []*os.File
 	defer func() {
 		for _, end := range childEnds {
@@ -65,7 +65,7 @@ func (p program) fork() error {
 	switch {
 	case err != nil:
 	case p.template != nil:
-		gate, err = p.template.fork(p.Process, cmd)
+		gate, err = p.template.fork(ctx, p.Process, cmd)
 	default:
 		var openFiles uint64
 		p.namespaces, openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())

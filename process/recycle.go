@@ -44,7 +44,7 @@ func (p *Process) succeed(failed error) (next *Process, failure string) {
 	next, err := s.spawnWithTemplate(ctx, launch)
 	if err != nil && launch.binding != nil {
 		failed, launch.binding = coded(CodeStartFailed, err, "start %s for a key", p.key()), nil
-		next, err = s.spawn(launch)
+		next, err = s.spawn(ctx, launch)
 	}
 	if err != nil {
 		cancel()

@@ -195,12 +195,12 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 
 // spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised
 // until it ends; a process is also watched by the reaper and recorded in the state directory.
-func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+func (s *Supervisor) spawn(ctx context.Context, launch Launch) (*Process, error) {
 	p, err := s.newKind(launch)
 	if err != nil {
 		return nil, launch.binding.hide(markExhausted(err), &launch.Spec)
 	}
-	if err := launch.binding.hide(markExhausted(p.kind.start()), &launch.Spec); err != nil {
+	if err := launch.binding.hide(markExhausted(p.kind.start(ctx)), &launch.Spec); err != nil {
 		p.logs.Note("not started: " + err.Error())
 		if launch.after == nil {
 			p.logs.Close()
@@ -233,8 +233,8 @@ func (s *Supervisor) supervise(p *Process, in map[key]*Process) {
 // all of them.
 type kind interface {
 	// start runs the incarnation, and opens the Process's connection unless its protocol is none. If it fails, nothing is
-	// left to release.
-	start() error
+	// left to release. A fork waits for its turn until ctx ends.
+	start(ctx context.Context) error
 	// wait returns once the incarnation has exited, whether or not stop was called.
 	wait()
 	// stop asks the incarnation to end, or with force ends it. It does not block, and may be called again, with force too.

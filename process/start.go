@@ -154,12 +154,12 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process,
 // replaced once.
 func (s *Supervisor) spawnWithTemplate(ctx context.Context, launch Launch) (p *Process, err error) {
 	if !launch.Spec.Start.Fork {
-		return s.spawn(launch)
+		return s.spawn(ctx, launch)
 	}
 	sp := launch.Spec // a template keeps it, and is to keep no more of the launch
 	for range 2 {
 		if launch.template, err = s.readyTemplate(ctx, &sp); err == nil {
-			p, err = s.spawn(launch)
+			p, err = s.spawn(ctx, launch)
 		}
 		if !errors.Is(err, errTemplate) {
 			break

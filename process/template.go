@@ -28,7 +28,7 @@ const EnvTemplate = "TEMPOOL_TEMPLATE"
 const protocolTemplate = "template"
 
 const (
-	// forkTimeout is how long a template may take to fork, at most a third of start.timeout; one that takes longer is
+	// forkTimeout is how long a template may take for one fork, at most a third of start.timeout; one that takes longer is
 	// replaced.
 	forkTimeout = 10 * time.Second
 	// templateLinger is how long a template outlives the last process of its spec.
@@ -98,7 +98,7 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 	l := Launch{Worker: sp.Pool.Name + "/template", Incarnation: number, Spec: sp}
 	p, err := s.newKind(l)
 	if err == nil {
-		err = p.kind.start()
+		err = p.kind.start(s.ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("start the template: %w", markExhausted(err))
@@ -188,19 +188,19 @@ func (t *template) receive(deadline time.Time) (templateReply, error) {
 }
 
 // fork makes p a fork of the template that carries the mark of p, has its cgroup and cores, and is registered. It waits
-// at its gate until the caller writes a byte to that; if the caller closes the gate, it exits.
-func (t *template) fork(p *Process, cmd *exec.Cmd) (gate *os.File, err error) {
-	longest := min(forkTimeout, p.spec.Start.Timeout.D()/3)
-	timeout, cancel := context.WithTimeout(p.supervisor.ctx, longest)
-	defer cancel()
+// at its gate until the caller writes a byte to that; if the caller closes the gate, it exits. fork waits for others
+// until ctx ends.
+func (t *template) fork(ctx context.Context, p *Process, cmd *exec.Cmd) (gate *os.File, err error) {
 	select {
 	case <-t.controlLock:
 		defer func() { t.controlLock <- struct{}{} }()
 	case <-t.process.done:
 		return nil, fmt.Errorf("%w: it has ended: %s", errTemplate, t.process.Exit().Reason)
-	case <-timeout.Done():
-		return nil, fmt.Errorf("%w: other forks took %s", errTemplate, longest)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the template is busy with other forks: %w", context.Cause(ctx))
 	}
+	timeout, cancel := context.WithTimeout(p.supervisor.ctx, min(forkTimeout, p.spec.Start.Timeout.D()/3))
+	defer cancel()
 	theirs, gate, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -162,7 +162,7 @@ func TestAForkIsRegisteredBeforeItsProgramRuns(t *testing.T) {
 	cmd := p.plan.command(p.plan.program, p.plan.args, p.plan.dir)
 	var ends []*os.File
 	require.NoError(t, p.pipes.open(l.Spec.Pool.Protocol, cmd, &ends))
-	gate, err := l.template.fork(p, cmd)
+	gate, err := l.template.fork(t.Context(), p, cmd)
 	require.NoError(t, err)
 	records, err := s.state.readRecords(s.logger)
 	require.NoError(t, err)
@@ -213,8 +213,25 @@ func TestATemplateThatHangsIsReplaced(t *testing.T) {
 	s, sp := open(t), forks(t, forkedProgram)
 	first := starts(t, s, launch("p/0", 1, sp))
 	hanging := templatesOf(s)[0]
+
+	// One that is busy is not: a start waits for its turn, as long as it is wanted.
+	s.mu.Lock()
+	busy := s.templates[0]
+	since := busy.usedAt
+	s.mu.Unlock()
+	<-busy.controlLock
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled := make(chan error, 1)
+	go func() { cancelled <- errorOf(s.Start(ctx, launch("p/1", 1, sp))) }()
+	eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return busy.usedAt.After(since) }, "it wants a fork")
+	cancel()
+	require.ErrorIs(t, <-cancelled, ErrStartFailed)
+	busy.controlLock <- struct{}{}
+	starts(t, s, launch("p/1", 2, sp))
+	require.Len(t, templatesOf(s), 1)
+
 	require.NoError(t, syscall.Kill(-hanging.Info().PID, syscall.SIGSTOP)) // the process that it has forked ahead, too
-	second := starts(t, s, launch("p/1", 1, sp))
+	second := starts(t, s, launch("p/1", 3, sp))
 	require.True(t, hanging.HasEnded())
 	require.False(t, first.HasEnded())
 	require.NotEqual(t, ask[forkFacts](t, first, "facts").Loaded, ask[forkFacts](t, second, "facts").Loaded)
