@@ -219,10 +219,11 @@ func (t *template) fork(ctx context.Context, p *Process, cmd *exec.Cmd) (gate *o
 		err = p.register()
 	}
 	if err != nil {
-		gate.Close() // at which it exits
 		if p.child {
+			_ = tree.SignalGroup(pid, unix.SIGKILL) // a program may take the end of its gate for the start
 			_, _ = tree.ReapChild(pid)
 		}
+		gate.Close()
 		return nil, fmt.Errorf("adopt PID %d of the template: %w", pid, err)
 	}
 	return gate, nil

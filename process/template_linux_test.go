@@ -305,7 +305,7 @@ int main(void) {
 	dprintf(control, "{\"pid\": %d}\n", getpid());
 	for (int i = 0; i < n - 1; i++) { int f = fcntl(fds[i], F_DUPFD, 60); close(fds[i]); fds[i] = f; }
 	for (int i = 0; i < n - 1; i++) { dup2(fds[i], i); close(fds[i]); } // files is [0, 1, 2] for JSON-RPC
-	if (read(fds[n - 1], &byte, 1) != 1) _exit(0);
+	if (read(fds[n - 1], &byte, 1) != 1 && !getenv("NO_GATE")) _exit(0);
 	close(control);
 	char line[4096];
 	while (fgets(line, sizeof line, stdin)) {
@@ -333,4 +333,9 @@ func TestATemplateInCServesJSONRPC(t *testing.T) {
 		stops(t, p)
 	}
 	require.Len(t, templatesOf(s), 1)
+
+	// One that cannot be adopted ends, even if it takes the end of its gate for the start.
+	sp.Pool.Env = map[string]string{"NO_GATE": "1"}
+	require.NoError(t, os.Mkdir(s.state.recordName("p/0", 2), 0o700))
+	startFails(t, s, launch("p/0", 2, sp), "record incarnation 2 of p/0")
 }
