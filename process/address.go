@@ -43,7 +43,7 @@ func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address
 }
 
 // makeSocketDir makes the directory in the state directory, or in the system's temporary directory if the path would be
-// too long for a socket or out of reach for another user.
+// too long for a socket or out of reach for another user. One that it has made it returns even with an error.
 func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, error) {
 	dir := filepath.Join(s.state.path, socketsName, tree.RandomHex(4))
 	var err error
@@ -57,7 +57,7 @@ func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, e
 	}
 	if credentials != nil {
 		if err = os.Chown(dir, int(credentials.UID), int(credentials.GID)); err != nil {
-			return "", fmt.Errorf("give the directory of the program's socket to its user: %w", err)
+			return dir, fmt.Errorf("give the directory of the program's socket to its user: %w", err)
 		}
 	}
 	return dir, nil

@@ -1,15 +1,18 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -41,6 +44,28 @@ func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EMFILE)
 	})
 	begin(t, s, runs("sleep", "1000"))
+}
+
+func TestNoSocketDirectoryIsLeftThatTheAgentMayNotGiveAway(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s := open(t)
+	allocated := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread, which has less rights, ends with the goroutine
+		header, rights := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capget(&header, &rights[0])
+		rights[0].Effective &^= 1 << unix.CAP_CHOWN
+		err = errors.Join(err, unix.Capset(&header, &rights[0]))
+		if err == nil {
+			_, err = s.allocateAddress(&launcher.Credentials{UID: 65534, GID: 65534})
+		}
+		allocated <- err
+	}()
+	require.ErrorContains(t, <-allocated, "give the directory of the program's socket to its user")
+	left, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Empty(t, s.ports.inUse)
 }
 
 func TestATreeThatCannotBeReadDoesNotCountAsGone(t *testing.T) {

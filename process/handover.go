@@ -273,8 +273,11 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 				s.logger.Error("cannot kill a process that was not taken over", "worker", r.Worker, "report", report.String())
 				continue
 			}
+			r.Key.Mark.Retire()
 			s.reaper.Forget(r.Key.Cookie)
 			_ = s.state.removeRecord(r.Worker, r.Incarnation)
+			s.cgroups.Find(r.Key.Cgroup).Remove(s.logger)
+			s.releaseAddress(address{port: r.Port, dir: r.SocketDir})
 			continue
 		}
 		s.logger.Info("took over a worker process", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID)

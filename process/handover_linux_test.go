@@ -196,6 +196,19 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		gone(t, id, "the worker")
 		require.Empty(t, open(t, in(dir), takeOver).TakenOver())
 	})
+	t.Run("the worker ends before there is a next supervisor", func(t *testing.T) {
+		require.NoError(t, tree.BecomeSubreaper())
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		require.NoError(t, tree.Signal(id, syscall.SIGKILL))
+		eventually(t, func() bool { tree.ReapOrphan(id); return !id.Exists() }, "the worker is reaped")
+		s := open(t, in(dir), takeOver)
+		require.Empty(t, s.TakenOver())
+		require.Empty(t, s.ports.inUse)
+		sockets, err := os.ReadDir(filepath.Join(dir, socketsName))
+		require.NoError(t, err)
+		require.Empty(t, sockets)
+	})
 	t.Run("there is no next supervisor", func(t *testing.T) {
 		dir := shortDir(t)
 		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test",
