@@ -126,10 +126,11 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 
 // offersHook reports whether the program listed a hook in its hello.
 func (u *upstream) offersHook(hook string) bool {
-	if u.conn == nil || u.byKey() && (hook == api.HookSessionRelease || hook == api.HookSessionLoad) {
+	conn := u.conn
+	if conn == nil || u.byKey() && (hook == api.HookSessionRelease || hook == api.HookSessionLoad) {
 		return false // its process may have served other keys' sessions only
 	}
-	hello, known := wire.HelloOf(u.conn)
+	hello, known := wire.HelloOf(conn)
 	return known && slices.Contains(hello.Methods, hook)
 }
 
@@ -146,6 +147,9 @@ func (u *upstream) callHook(ctx context.Context, hook, session string) error {
 	u.pool.mu.Lock()
 	conn := u.conn
 	u.pool.mu.Unlock()
+	if conn == nil { // the process of a key has ended since
+		return nil
+	}
 	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(conn, wire.Event{}, nil)
 	(*hookObserver)(u).AnsweredLate(nil)
 	return err
@@ -331,15 +335,16 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 // dropState has the program drop what the holder of a lease left. A worker whose program fails to stays closed, and is
 // replaced.
 func (u *upstream) dropState(ctx context.Context) error {
-	switch {
+	switch conn := u.conn; {
 	case u.spec.Pool.Protocol == spec.ProtocolNone:
 		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", u.worker,
 			api.HookLeaseReset)
-	case u.conn == nil: // no process of a key runs
+	case conn == nil: // no process of a key runs
 		return nil
-	}
-	if _, known := wire.HelloOf(u.conn); known && !u.offersHook(api.HookLeaseReset) {
-		return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
+	default:
+		if _, known := wire.HelloOf(conn); known && !u.offersHook(api.HookLeaseReset) {
+			return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
+		}
 	}
 	if err := u.callHook(ctx, api.HookLeaseReset, ""); err != nil {
 		code := api.CodeWorkerError

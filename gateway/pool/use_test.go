@@ -167,3 +167,13 @@ func TestSessionHooksDoNotRunInProcessesOfKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, called, "the process may serve another key than the session's")
 }
+
+func TestAHookIsNotCalledOnceTheProcessOfItsKeyHasEnded(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.spec.Isolation.By, e.spec.Isolation.Env = spec.IsolateKey, map[string]string{"KEY": "key"}
+	e.start(1)
+	u := e.dispatcher.upstreamOf("p/0", 1)
+	require.False(t, u.offersHook(api.HookSuspend))
+	require.NoError(t, u.callHook(t.Context(), api.HookSuspend, ""), "it may have ended since it offered the hook")
+}
