@@ -77,7 +77,7 @@ func Open(o Options) (*Watcher, error) {
 		}
 		w.roots = append(w.roots, filepath.Clean(path))
 	}
-	w.addRoots(false)
+	w.addRoots(w.roots, false)
 	w.started = true
 	w.done.Go(w.run)
 	return w, nil
@@ -131,7 +131,7 @@ func (w *Watcher) run() {
 				for _, root := range w.roots {
 					w.markChanged(root)
 				}
-				w.addRoots(true)
+				w.addRoots(w.roots, true)
 				quiet.Reset(w.options.Debounce)
 				continue
 			}
@@ -149,14 +149,13 @@ func (w *Watcher) handle(event fsnotify.Event) bool {
 	name := filepath.Clean(event.Name)
 	if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
 		w.dropTree(name)
-		if slices.Contains(w.roots, name) {
-			w.addRoots(true) // another file may have been renamed into its place
-		}
+		w.addRoots(slices.DeleteFunc(slices.Clone(w.roots), func(root string) bool {
+			_, inside := relativeTo(name, root)
+			return !inside
+		}), true) // another file may have been renamed into its place
 	}
 	if event.Has(fsnotify.Create) {
-		if len(w.missing) > 0 {
-			w.addRoots(true)
-		}
+		w.addRoots(slices.Collect(maps.Keys(w.missing)), true)
 		if w.rootOf(name) != "" {
 			w.addTree(name, true)
 		}

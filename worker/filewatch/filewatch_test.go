@@ -185,18 +185,33 @@ func TestAConfiguredPathInAnIgnoredFolderIsWatched(t *testing.T) {
 }
 
 func TestAMissingPathIsLoggedAndWatchedOnceItExists(t *testing.T) {
-	w := open(t, []string{"config/app.toml", "src"}, nil, []string{"a.py"})
+	w := open(t, []string{"config/app.toml", "src", "app", ".env"}, nil, []string{"a.py", "app/a.py"})
 	require.Contains(t, w.log.String(), "watched path does not exist yet")
 	require.Contains(t, w.log.String(), w.at("config/app.toml"))
 	w.put("config/app.toml", "first")
-	w.until([]string{"config/app.toml"})
+	w.until([]string{"config/app.toml"}, "app/a.py")
 	w.put("src/main.py", "first")
-	w.until([]string{"src/main.py"})
+	w.until([]string{"src/main.py"}, "app/a.py")
 	w.put("config/app.toml", "second")
 	w.put("src/main.py", "second")
-	w.until([]string{"config/app.toml", "src/main.py"})
+	w.until([]string{"config/app.toml", "src/main.py"}, "app/a.py")
 	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "watched path has appeared") },
 		waitTimeout, time.Millisecond)
+
+	require.NoError(t, os.Remove(w.at("config/app.toml")))
+	w.until([]string{"config/app.toml"}, "app/a.py", "src/main.py")
+	w.put(".a.py.swp", "created beside the missing .env")
+	w.put("src/main.py", "third")
+	w.until([]string{"src/main.py"}, "app/a.py")
+}
+
+func TestAFileWhoseFolderIsRemovedAndComesBackStaysWatched(t *testing.T) {
+	w := open(t, []string{"config/app.toml"}, nil, []string{"config/app.toml"})
+	require.NoError(t, os.Remove(w.at("config/app.toml")))
+	w.until([]string{"config/app.toml"})
+	require.NoError(t, os.Remove(w.at("config")))
+	w.put("config/app.toml", "new")
+	w.until([]string{"config/app.toml"})
 }
 
 func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// addRoots watches every root that exists; for a missing root it watches the nearest existing folder above. With report
-// set, roots that have appeared count as changed.
-func (w *Watcher) addRoots(report bool) {
-	for _, root := range w.roots {
+// addRoots watches the roots that exist; for a missing root it watches the nearest existing folder above. With report
+// set, the files of folders count as changed, and files that have appeared.
+func (w *Watcher) addRoots(roots []string, report bool) {
+	for _, root := range roots {
 		for !w.addRoot(root, report) {
 			// Retry: the root, or a folder above it, appeared before the folder above was watched.
 		}
