@@ -69,8 +69,8 @@ func newOutbox(signal signalOnce, from func() api.ProcessesStarted, log *slog.Lo
 // that still waits.
 func (o *outbox) notify(worker, runID string, e api.ProcessEvent) {
 	same := func(w api.ProcessEvent) bool { return w.Incarnation == e.Incarnation && w.Event == e.Event }
-	enqueue(o, o.events, eventTarget{worker, runID}, e, same, api.PoolWorkflowID("")+worker, api.SignalProcessEvents, nil,
-		func(events []api.ProcessEvent) any {
+	enqueue(o, o.events, eventTarget{worker, runID}, []api.ProcessEvent{e}, same, api.PoolWorkflowID("")+worker,
+		api.SignalProcessEvents, nil, func(events []api.ProcessEvent) any {
 			return api.ProcessEvents{RunID: runID, Events: events}
 		})
 }
@@ -84,8 +84,8 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 	p.Slot = slot
 	same := func(w api.StartedProcess) bool { return w.Slot == slot }
 	delay := announceDelay
-	enqueue(o, o.started, pool, p, same, api.PoolWorkflowID(pool), api.SignalProcessesStarted, &delay,
-		func(processes []api.StartedProcess) any {
+	enqueue(o, o.started, pool, []api.StartedProcess{p}, same, api.PoolWorkflowID(pool), api.SignalProcessesStarted,
+		&delay, func(processes []api.StartedProcess) any {
 			delay = min(max(announceDelay, time.Duration(len(processes))*announceEach), announceMaxDelay)
 			message := o.from()
 			message.Processes = processes
@@ -106,30 +106,32 @@ func (o *outbox) pressed(pool string, m api.MemoryPressure) {
 // enqueueNewest delivers a report to a pool. It replaces one of the kind that still waits.
 func enqueueNewest[T any](o *outbox, waiting map[string][]T, pool, signal string, report T) {
 	same := func(T) bool { return true }
-	enqueue(o, waiting, pool, report, same, api.PoolWorkflowID(pool), signal, nil,
+	enqueue(o, waiting, pool, []T{report}, same, api.PoolWorkflowID(pool), signal, nil,
 		func(newest []T) any { return newest[0] })
 }
 
 // changed reports changed files to their pool, with those that still wait.
 func (o *outbox) changed(pool, host string, files []string) {
+	again := map[string]bool{}
 	for _, file := range files {
-		same := func(f string) bool { return f == file }
-		enqueue(o, o.files, pool, file, same, api.PoolWorkflowID(pool), api.SignalFilesChanged, nil,
-			func(files []string) any {
-				more := max(0, len(files)-maxReportedFiles)
-				return api.FilesChanged{Pool: pool, Host: host, Files: files[:len(files)-more], More: more}
-			})
+		again[file] = true
 	}
+	same := func(f string) bool { return again[f] }
+	enqueue(o, o.files, pool, files, same, api.PoolWorkflowID(pool), api.SignalFilesChanged, nil,
+		func(files []string) any {
+			more := max(0, len(files)-maxReportedFiles)
+			return api.FilesChanged{Pool: pool, Host: host, Files: files[:len(files)-more], More: more}
+		})
 }
 
-// enqueue delivers an item with all that wait for the same target, as the message that they make. It replaces waiting
-// items that are about the same. waiting has a target for as long as something is delivered to it.
-func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, item T, same func(T) bool, workflowID,
+// enqueue delivers new items with all that wait for the same target, as the message that they make. They replace
+// waiting items that are about the same. waiting has a target for as long as something is delivered to it.
+func enqueue[K comparable, T any](o *outbox, waiting map[K][]T, target K, added []T, same func(T) bool, workflowID,
 	name string, delay *time.Duration, message func([]T) any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	items, delivering := waiting[target]
-	waiting[target] = append(slices.DeleteFunc(items, same), item)
+	waiting[target] = append(slices.DeleteFunc(items, same), added...)
 	if delivering {
 		return
 	}

@@ -212,18 +212,19 @@ func TestChangedFilesAreReportedTogetherAndABoundedNumberIsNamed(t *testing.T) {
 		<-release
 		return m.signal(ctx, id, name, message, requestID)
 	}, nil, slog.New(slog.DiscardHandler))
-	o.changed("p", "h", []string{"first"})
-	<-blocked
 	var many []string
-	for i := range 100 {
+	for i := range 5000 {
 		many = append(many, fmt.Sprint("file", i))
 	}
 	o.changed("p", "h", many)
+	<-blocked
+	o.changed("p", "h", append(many, "another"))
 	o.changed("p", "h", many)
 	close(release)
 	closeOutbox(t, o)
 	require.Equal(t, []any{
-		api.FilesChanged{Pool: "p", Host: "h", Files: []string{"first"}},
-		api.FilesChanged{Pool: "p", Host: "h", Files: many[:maxReportedFiles], More: 100 - maxReportedFiles},
+		api.FilesChanged{Pool: "p", Host: "h", Files: many[:maxReportedFiles], More: 5000 - maxReportedFiles},
+		api.FilesChanged{Pool: "p", Host: "h", Files: append([]string{"another"}, many[:maxReportedFiles-1]...),
+			More: 5001 - maxReportedFiles},
 	}, m.messages)
 }
