@@ -53,20 +53,24 @@ func (p *Process) MemoryLimitExceeded() bool {
 	return p.memoryExceeded.Load() || p.plan.cgroup.OOMKilled()
 }
 
-// ApplyLimits changes limits.memory and limits.cpu of a running process, 0 being none, and returns the mechanism of
-// each limit. It fails with CodeInvalid for a kind whose limits cannot be changed, and with CodeUnavailable if the
-// process has ended. Limits set before a failure stay set; to undo them, apply the previous limits.
+// ApplyLimits changes limits.memory and limits.cpu of an incarnation, 0 being none, and returns the mechanism of each
+// limit. It fails with CodeInvalid for a kind whose limits cannot be changed, and with CodeUnavailable if the
+// incarnation has ended. Limits set before a failure stay set; to undo them, apply the previous limits.
 func (p *Process) ApplyLimits(memory spec.Bytes, cpu float64) (map[string]limits.Mechanism, error) {
-	p = p.now()
-	if sleep.Ended(p.exited) {
+	p.head.applying.Lock()
+	defer p.head.applying.Unlock()
+	if p.HasEnded() {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	}
+	return p.now().applyLimits(memory, cpu)
+}
+
+// applyLimits needs head.applying. If the process has exited, it sets what the next one of the incarnation takes over.
+func (p *Process) applyLimits(memory spec.Bytes, cpu float64) (map[string]limits.Mechanism, error) {
 	if kind := p.spec.Pool.Kind; kind != spec.KindProcess {
 		return nil, coded(CodeInvalid, nil, "%s is of the kind %q, whose limits cannot be changed while it runs", p.key(),
 			kind)
 	}
-	p.applying.Lock()
-	defer p.applying.Unlock()
 	l := p.Limits()
 	l.Memory, l.CPU = memory, cpu
 	planned, err := limits.NewPlan(l, p.Worker(), p.supervisor.host)
@@ -79,7 +83,7 @@ func (p *Process) ApplyLimits(memory spec.Bytes, cpu float64) (map[string]limits
 				planned.Mechanisms[key] = limits.BySampler
 			}
 		}
-	} else if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil {
+	} else if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil && !sleep.Ended(p.exited) {
 		return nil, err
 	}
 	p.limitsMu.Lock()

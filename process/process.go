@@ -76,7 +76,7 @@ type Process struct {
 
 	cpuWindow limits.CPUWindow // used only by the enforcing loop
 
-	applying   sync.Mutex // held during a change of limits
+	applying   sync.Mutex // of the head, held during a change of limits
 	limitsMu   sync.Mutex // guards the fields below
 	limits     spec.Limits
 	mechanisms map[string]limits.Mechanism

@@ -50,8 +50,14 @@ func (p *Process) succeed(failed error) (next *Process, failure string) {
 		cancel()
 		return nil, fmt.Sprintf("process %d of the incarnation was not started: %v", p.number+1, err)
 	}
+	p.head.applying.Lock()
+	inForce, of := p.Limits(), next.spec.Limits
+	if inForce.Memory != of.Memory || inForce.CPU != of.CPU {
+		if _, err := next.applyLimits(inForce.Memory, inForce.CPU); err != nil {
+			next.logger.Warn("a clean process has the limits of its spec", "error", err)
+		}
+	}
 	var clean func(error)
-	inForce := p.Limits()
 	p.head.updateTermination(func(t *termination) { // nobody can change it meanwhile
 		clean = t.clean
 		next.termination = *t // what was asked since
@@ -61,13 +67,9 @@ func (p *Process) succeed(failed error) (next *Process, failure string) {
 		}
 		p.head.newest.Store(next)
 	})
+	p.head.applying.Unlock()
 	s.processes.Go(func() {
 		defer cancel()
-		if of := next.spec.Limits; inForce.Memory != of.Memory || inForce.CPU != of.CPU {
-			if _, err := next.ApplyLimits(inForce.Memory, inForce.CPU); err != nil {
-				next.logger.Warn("a clean process has the limits of its spec", "error", err)
-			}
-		}
 		err := next.becomeReady(ctx)
 		if err == nil && next.markReady() {
 			clean(failed)

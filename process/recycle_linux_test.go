@@ -1,14 +1,20 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -68,6 +74,30 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 			require.Empty(t, s.List())
 		})
 	}
+}
+
+func TestLimitsAppliedBetweenTwoProcessesAreThoseOfTheNext(t *testing.T) {
+	fs, _ := fakeCgroupFS(t, "memory")
+	between := func() {}
+	s := open(t, func(c *Config) {
+		c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil }
+		c.fork = func(cmd *exec.Cmd) error { between(); return tree.StartChild(cmd) }
+	})
+	sp := forks(t, forkedProgram)
+	sp.Start.Fork, sp.Limits.Memory = false, 1<<40
+	p := starts(t, s, launch("p/0", 1, sp))
+	require.NoError(t, errorOf(p.ApplyLimits(1<<39, 2)))
+	err := errors.New("it was not tried")
+	between = func() { err = errorOf(p.ApplyLimits(1<<40, 0)) } // the old process is gone, the next one is not there
+	recycle(t, p)
+	require.NoError(t, err)
+	require.Equal(t, []any{spec.Bytes(1 << 40), 0.0}, []any{p.Limits().Memory, p.Limits().CPU})
+
+	between = func() { err = errorOf(p.ApplyLimits(1<<38, 0)) }
+	recycle(t, p)
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<38, p.Limits().Memory)
+	require.Contains(t, textOf(t, filepath.Join(p.now().plan.cgroup.Dir, "memory.max")), strconv.Itoa(1<<38))
 }
 
 func TestAnIncarnationEndsWithAProcessThatDoesNotBecomeReady(t *testing.T) {
