@@ -119,9 +119,13 @@ func (a *app) awaitNoProcess(ctx context.Context, cp controlPlane, host string, 
 	var left []string
 	return a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		hosts, err := cp.Hosts(ctx)
+		if err != nil {
+			return false, err
+		}
 		i := slices.IndexFunc(hosts, func(h tempool.Host) bool { return h.ID == host })
-		if err != nil || i < 0 || hosts[i].HeardAt.IsZero() { // without an agent it has no process either
-			return err == nil, err
+		if i < 0 || hosts[i].HeardAt.IsZero() { // that nothing was heard of its agent is not that it has none
+			status, _ := cp.HostStatus(ctx, host)
+			return status.State == api.HostLeft || status.State == api.HostLost, nil
 		}
 		left = nil
 		for _, p := range hosts[i].Heartbeat.Processes {
@@ -133,6 +137,10 @@ func (a *app) awaitNoProcess(ctx context.Context, cp controlPlane, host string, 
 		}
 		return len(left) == 0 && hosts[i].HeardAt.After(first), nil
 	}, func() string {
+		if len(left) == 0 {
+			return fmt.Sprintf("host %s takes no new workers, but after %s its agent has not reported that no process is left; "+
+				"tempool hosts shows its state", host, formatDuration(limit))
+		}
 		return fmt.Sprintf("host %s takes no new workers, but still has processes of %d after %s (%s); tempool ps says why, "+
 			"and draining it again moves what is left", host, len(left), formatDuration(limit),
 			strings.Join(left[:min(len(left), maxNamed)], ", "))

@@ -49,6 +49,10 @@ b     lost   0      -              0/0        -         0      -          -     
 	f.hosts[0].Heartbeat.Processes, f.heartbeat = nil, func() {}
 	fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
 	fail(t, f, "hosts", "drain", "nosuch")
+	f.hosts[0].HeardAt = time.Time{} // its agent is silent, or it cannot be described
+	r = fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
+	require.Contains(t, r.err, "after 50ms its agent has not reported that no process is left")
+	require.Contains(t, ctl(t, f, "hosts", "drain", "b").out, "host b is drained", "it is lost")
 
 	f.hostErr, f.hosts[0].Heartbeat.Processes = api.ErrUnavailable, processes
 	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",
