@@ -30,6 +30,7 @@ type Client struct {
 	fixed        *balance.Balancer // of Options.Gateways; nil without
 	gateways     []string          // Options.Gateways
 	queryTimeout time.Duration     // Options.QueryTimeout
+	idleTimeout  time.Duration     // of streams; 0: streamIdleTimeout
 	beats        beats
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it

@@ -82,6 +82,28 @@ func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
 	require.Equal(t, []string{"a-1", "a-2", "a-3"}, ids)
 }
 
+func TestAGatewayThatStopsSendingIsUnavailable(t *testing.T) {
+	for name, sends := range map[string]string{"before its answer": "", "after an event": eventLine("a", 1, time.Now())} {
+		t.Run(name, func(t *testing.T) {
+			c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+				if sends != "" {
+					fmt.Fprint(w, sends)
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-r.Context().Done()
+			}))
+			c.idleTimeout = 100 * time.Millisecond
+			for _, err := range c.Events(t.Context(), EventOptions{Follow: true}) {
+				if err != nil {
+					require.ErrorIs(t, err, api.ErrUnavailable)
+					require.ErrorContains(t, err, "has stopped sending")
+					break
+				}
+			}
+		})
+	}
+}
+
 func TestARefusalEndsTheEvents(t *testing.T) {
 	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")

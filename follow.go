@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -116,13 +117,19 @@ func readAnswering[T any](endpoints []string, unreachable func(endpoint string, 
 // readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for
 // streamIdleTimeout.
 func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request,
-	take func(line []byte) error) error {
+	take func(line []byte) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(streamIdleTimeout, func() {
+	limit := cmp.Or(c.idleTimeout, streamIdleTimeout)
+	idle := time.AfterFunc(limit, func() {
 		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s has stopped sending", redact.URLs(endpoint)))
 	})
 	defer idle.Stop()
+	defer func() {
+		if stopped := context.Cause(ctx); err != nil && errors.Is(stopped, api.ErrUnavailable) {
+			err = stopped // to the transport it is a cancellation by the caller
+		}
+	}()
 	reply, err := c.transport.Do(ctx, endpoint, request)
 	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
 		reply, err = c.transport.Do(ctx, others[0], request)
@@ -134,13 +141,13 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 	lines := bufio.NewScanner(reply.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxStreamLine)
 	for lines.Scan() {
-		idle.Reset(streamIdleTimeout)
+		idle.Reset(limit)
 		if err := take(lines.Bytes()); err != nil {
 			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return reply.Interrupted(errors.Join(err, context.Cause(ctx)))
+		return reply.Interrupted(err)
 	}
 	return nil
 }

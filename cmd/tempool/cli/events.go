@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,8 +68,8 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 			}
 			printed++
 			continue
-		case api.CodeOf(err) != api.CodeUnavailable && ctx.Err() == nil:
-			return err
+		case slices.Contains([]api.Code{api.CodeInvalid, api.CodeForbidden, api.CodeUnauthorized}, api.CodeOf(err)):
+			return err // every agent refuses
 		case o.Follow:
 			a.warn(message(err))
 		}

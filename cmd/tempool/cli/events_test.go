@@ -46,14 +46,20 @@ func TestEventsArePrintedOnALineEach(t *testing.T) {
 
 func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 	f := newFakeControlPlane()
-	silent := fakeEvent{err: api.Errorf(api.CodeUnavailable, "request to the gateway at http://web-2:7460 failed")}
-	f.events = append([]fakeEvent{silent}, fakeEvents()...)
-	some := succeed(t, f, "events")
-	require.Contains(t, some.err, "web-2")
-	require.Contains(t, some.out, "ready → failed")
-	f.events = []fakeEvent{silent}
-	none := fail(t, f, "events")
-	require.Contains(t, none.err, "web-2")
+	for _, code := range []api.Code{api.CodeUnavailable, api.CodeDeadlineExceeded} {
+		silent := fakeEvent{err: api.Errorf(code, "request to the gateway at http://web-2:7460 failed")}
+		f.events = append([]fakeEvent{silent}, fakeEvents()...)
+		for _, line := range [][]string{{"events"}, {"events", "-f"}} {
+			some := succeed(t, f, line...)
+			require.Contains(t, some.err, "web-2")
+			require.Contains(t, some.out, "ready → failed")
+		}
+		f.events = []fakeEvent{silent}
+		none := fail(t, f, "events")
+		require.Contains(t, none.err, "web-2")
+	}
+	f.events = append([]fakeEvent{{err: api.Errorf(api.CodeForbidden, "token ci")}}, fakeEvents()...)
+	require.Empty(t, fail(t, f, "events", "-f").out, "every agent refuses it")
 }
 
 func TestEventsOfAPoolThatIsNotRunningFailUnlessThereAreSome(t *testing.T) {
