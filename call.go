@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
@@ -46,8 +47,10 @@ func (p *Pool) sendTo(ctx context.Context, below, method string, body transport.
 	if err != nil {
 		return nil, err
 	}
-	call := gatewayCall{client: p.client, path: path, options: p.call, body: body}
-	return p.tryGateways(ctx, poolRequest{
+	call := gatewayCall{client: p.client, path: path, options: p.call, body: body, ends: time.Now().Add(p.call.Timeout)}
+	trying, cancel := call.within(ctx)
+	defer cancel()
+	return p.tryGateways(trying, poolRequest{
 		send:           func(endpoint string) (*transport.Reply, error) { return call.send(ctx, endpoint) },
 		retryElsewhere: mayAnswerCall,
 		body:           body,
@@ -60,11 +63,23 @@ type gatewayCall struct {
 	path    string
 	lease   string // the token of the lease that the call is under; "" for none
 	options CallOptions
+	ends    time.Time // of options.Timeout, if there is one
 	body    transport.Body
 }
 
+// within returns a context that ends with the call's Timeout.
+func (g gatewayCall) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if g.options.Timeout > 0 {
+		return context.WithDeadline(ctx, g.ends)
+	}
+	return ctx, func() {}
+}
+
+// send sends the call with what is left of its Timeout; ctx outlasts that, for the gateway to report it.
 func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Reply, error) {
-	header, err := g.options.header(ctx)
+	limited, cancel := g.within(ctx)
+	defer cancel()
+	header, err := g.options.header(limited)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +88,7 @@ func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Repl
 	}
 	request := transport.Request{Method: http.MethodPost, Path: g.path, Header: header, Body: g.body}
 	if g.options.Timeout > 0 {
-		request.Timeout = g.options.Timeout + answerSlack
+		request.Timeout = time.Until(g.ends) + answerSlack
 	}
 	reply, err := g.client.transport.Do(ctx, endpoint, request)
 	if err == nil {

@@ -21,7 +21,7 @@ type CallOptions struct {
 	// Priority orders the calls that wait in a gateway's queue, 0 to 9; the highest goes first. A waiting call gains one
 	// for each tenth of queue.timeout.
 	Priority int
-	// Timeout bounds the call at the gateway, waiting included; the context's deadline does, too. With Timeout the gateway
+	// Timeout bounds the call, attempts and waiting included; the context's deadline does, too. With Timeout the gateway
 	// reports the timeout itself, and so whether a worker may have seen the call. 0 leaves it to the context.
 	Timeout time.Duration
 	// Header is sent with the call. Workers see traceparent, tracestate, baggage, Content-Type, Content-Language and every

@@ -8,15 +8,20 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/internal/transport"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
@@ -34,8 +39,8 @@ func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
 			require.Equal(t, "/v1/pools/p/call/tools/call%20it", request.URL.EscapedPath())
 			require.JSONEq(t, `{"name":"you"}`, body)
 			require.Equal(t, "application/json", request.Header.Get("Content-Type"))
-			require.Equal(t, []string{"anna", "7", "60000", "t"}, []string{request.Header.Get("Tempool-Session"),
-				request.Header.Get("Tempool-Priority"), request.Header.Get("Tempool-Timeout"), request.Header.Get("X-Trace")})
+			require.Equal(t, []string{"anna", "7", "t"}, []string{request.Header.Get("Tempool-Session"),
+				request.Header.Get("Tempool-Priority"), request.Header.Get("X-Trace")})
 			require.Equal(t, "p/0", answer.Worker)
 			require.EqualValues(t, 3, answer.Incarnation)
 			require.Equal(t, g.endpoint, answer.Endpoint)
@@ -104,6 +109,42 @@ func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
 	require.NoError(t, err)
 	request, _ := g.last()
 	require.Empty(t, request.Header.Get("Tempool-Timeout"))
+
+	var refused atomic.Bool
+	g.answer = func(w http.ResponseWriter, _ *http.Request) {
+		if !refused.Swap(true) {
+			refuse(w, api.CodeNoWorkers, false)
+		}
+	}
+	_, err = pool.With(CallOptions{Timeout: time.Minute}).CallRaw(t.Context(), "m", nil)
+	require.NoError(t, err)
+	request, _ = g.last()
+	ms, err := strconv.Atoi(request.Header.Get("Tempool-Timeout"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, int64(ms), (time.Minute - roundPause/2).Milliseconds(), "what is left after the first round")
+}
+
+// scaledToZero is a Temporal client of a pool that starts no worker.
+type scaledToZero struct{ client.Client }
+
+func (scaledToZero) QueryWorkflowWithOptions(context.Context,
+	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	status := api.PoolStatus{Pool: "p", Spec: spec.Default(), Scale: &api.ScaleStatus{}}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(status)
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func (scaledToZero) SignalWorkflow(context.Context, string, string, string, any) error { return nil }
+
+func TestATimeoutBoundsTheWaitForThePoolsFirstWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClient(scaledToZero{}, "default")
+		defer c.Close()
+		began := time.Now()
+		err := c.Pool("p").With(CallOptions{Timeout: 2 * time.Second}).Call(t.Context(), "m", nil, nil)
+		require.ErrorIs(t, err, api.ErrNoWorkers)
+		require.Equal(t, 2*time.Second, time.Since(began))
+	})
 }
 
 // expiringContext is a context whose deadline is when expired is closed.

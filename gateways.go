@@ -73,7 +73,7 @@ func (r poolRequest) tryEach(ctx context.Context, c *Client, balancer *balance.B
 			return reply, nil
 		}
 		balancer.Release(endpoint, err)
-		if !r.retryElsewhere(err) || r.body.Consumed() {
+		if !r.retryElsewhere(err) || r.body.Consumed() || ctx.Err() != nil {
 			return nil, err
 		}
 		tried[endpoint.URL()] = true

@@ -66,7 +66,8 @@ func (l *Lease) send(verb string) sender {
 		}
 		options := l.options
 		options.Key = cmp.Or(options.Key, l.state.key)
-		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body}
+		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body,
+			ends: time.Now().Add(options.Timeout)}
 		reply, err := call.send(ctx, endpoint)
 		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint &&
 			!body.Consumed() {
