@@ -52,14 +52,15 @@ func NewFixed(endpoints []string) *Balancer {
 	return b
 }
 
-// Add adds gateways that another gateway referred to, up to 256 in all. A Balancer with a roster ignores them.
+// Add adds gateways that another gateway referred to, up to 256 in all, each until it cannot be reached. A Balancer
+// with a roster ignores them.
 func (b *Balancer) Add(endpoints []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, url := range endpoints {
 		known := slices.ContainsFunc(b.endpoints, func(e *Endpoint) bool { return e.url == url })
 		if b.read == nil && !known && url != "" && len(b.endpoints) < maxEndpoints {
-			b.endpoints = append(b.endpoints, &Endpoint{url: url, workers: 1})
+			b.endpoints = append(b.endpoints, &Endpoint{url: url, workers: 1, added: true})
 		}
 	}
 }
@@ -110,6 +111,7 @@ func (b *Balancer) Release(e *Endpoint, err error) {
 	switch {
 	case api.CodeOf(err) == api.CodeUnavailable, timedOut && !transport.MayHaveStarted(err): // the host may drop packets
 		e.backoff.Fail(b.now())
+		b.endpoints = slices.DeleteFunc(b.endpoints, func(other *Endpoint) bool { return other == e && e.added })
 	case timedOut, errors.Is(err, context.Canceled): // says nothing about the gateway
 	default:
 		e.backoff = Backoff{}
@@ -166,6 +168,7 @@ type Endpoint struct {
 	url      string
 	workers  int // of the pool on that host, at least 1
 	inFlight int // calls of this client
+	added    bool
 	backoff  Backoff
 }
 

@@ -226,12 +226,24 @@ func TestTheRosterDeterminesTheEndpoints(t *testing.T) {
 
 func TestReferredGatewaysAreAddedOnceAndOnlyWithoutARoster(t *testing.T) {
 	b := NewFixed([]string{"a"})
-	b.Add([]string{"b", "a", "", "b"})
-	var urls []string
-	for _, e := range b.endpoints {
-		urls = append(urls, e.URL())
+	urls := func() (urls []string) {
+		for _, e := range b.endpoints {
+			urls = append(urls, e.URL())
+		}
+		return urls
 	}
-	require.Equal(t, []string{"a", "b"}, urls)
+	for range 2 {
+		b.Add([]string{"b", "a", "", "b"})
+		require.Equal(t, []string{"a", "b"}, urls())
+		for range 2 { // calls to both that cannot be reached
+			tried := map[string]bool{}
+			for e, _ := b.Acquire(t.Context(), tried); e != nil; e, _ = b.Acquire(t.Context(), tried) {
+				tried[e.URL()] = true
+				b.Release(e, api.ErrUnavailable)
+			}
+		}
+		require.Equal(t, []string{"a"}, urls(), "one that was configured stays; the other may be referred to again")
+	}
 
 	b = New(func(context.Context) (api.PoolStatus, error) { return api.PoolStatus{}, nil }, nil)
 	b.Add([]string{"b"})
