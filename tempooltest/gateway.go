@@ -141,14 +141,16 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request, body []byte) err
 	g.mu.Lock()
 	p := g.pools[id]
 	free := p.free()
+	if free != nil && verb == "leases" {
+		defer g.mu.Unlock() // another request could choose the same worker
+		return g.grantLocked(w, id, free, body)
+	}
 	g.mu.Unlock()
 	switch {
 	case p == nil:
 		return api.Errorf(api.CodePoolNotFound, "pool %s is not running", id)
 	case free == nil:
 		return api.Errorf(api.CodeQueueTimeout, "no worker is free")
-	case verb == "leases":
-		return g.grant(w, id, free, body)
 	}
 	return g.answer(w, p, free, Call{Pool: id, Method: method, Body: body, Header: r.Header})
 }
@@ -185,13 +187,11 @@ func (a asked) ttl() time.Duration {
 	return defaultTTL
 }
 
-func (g *Gateway) grant(w http.ResponseWriter, name string, free *worker, body []byte) error {
+func (g *Gateway) grantLocked(w http.ResponseWriter, name string, free *worker, body []byte) error {
 	var a asked
 	if err := json.Unmarshal(body, &a); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.seq++
 	free.lease = &api.Lease{ID: api.LeaseID(name, free.slot, free.incarnation, g.seq), Worker: free.name,
 		Incarnation: free.incarnation, Seq: g.seq, Holder: a.Holder, Session: a.Session, Endpoint: g.Endpoint,
@@ -241,22 +241,24 @@ func (g *Gateway) underLease(w http.ResponseWriter, r *http.Request, id, verb, m
 	return g.answer(w, p, held, call)
 }
 
-func (g *Gateway) record(on *worker, call *Call) {
+// record records a call, and returns the incarnation that gets it.
+func (g *Gateway) record(on *worker, call *Call) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	call.Worker = on.name
 	g.calls = append(g.calls, *call)
+	return on.incarnation
 }
 
 func (g *Gateway) answer(w http.ResponseWriter, p *pool, on *worker, call Call) error {
-	g.record(on, &call)
+	incarnation := g.record(on, &call)
 	answer, err := g.next(p, call)
 	if err != nil {
 		g.crashed(on, err)
 		return err
 	}
 	w.Header().Set(api.HeaderWorker, on.name)
-	w.Header().Set(api.HeaderIncarnation, strconv.FormatInt(on.incarnation, 10))
+	w.Header().Set(api.HeaderIncarnation, strconv.FormatInt(incarnation, 10))
 	stream, is := answer.(Stream)
 	if !is {
 		return json.NewEncoder(w).Encode(answer)

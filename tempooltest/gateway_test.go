@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +80,36 @@ func TestLeases(t *testing.T) {
 	require.EqualValues(t, 2, lease.Incarnation)
 	g.Fence("p")
 	require.ErrorIs(t, lease.Call(t.Context(), "m", nil, nil), tempool.ErrLeaseFenced)
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	g := tempooltest.NewGateway(t, 1)
+	g.On("p", "m", tempooltest.Func(func(c tempooltest.Call) (any, error) {
+		if string(c.Body) < "4" {
+			return nil, tempooltest.Crash()
+		}
+		return 1, nil
+	}))
+	pool := g.Client(t).Pool("p")
+	concurrently := func(do func(i int)) {
+		var doing sync.WaitGroup
+		for i := range 8 {
+			doing.Go(func() { do(i) })
+		}
+		doing.Wait()
+	}
+	holder := strings.Repeat("me", 1<<16) // it takes time to parse
+	for range 20 {
+		concurrently(func(i int) { _ = pool.Call(t.Context(), "m", i, nil) })
+		var granted atomic.Int64
+		concurrently(func(int) {
+			if _, err := pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: holder, NoRenew: true}); err == nil {
+				granted.Add(1)
+			}
+		})
+		require.EqualValues(t, 1, granted.Load(), "one worker has one lease")
+		g.Fence("p")
+	}
 }
 
 func TestMap(t *testing.T) {
