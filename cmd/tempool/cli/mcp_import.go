@@ -104,8 +104,9 @@ func readClientConfig(path string) (c clientConfig, err error) {
 	return c, nil
 }
 
-// beyondJSON are strings, comments, and commas before a closing bracket.
-var beyondJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?:\s|//[^\n]*|/\*.*?\*/)*[\]}]`)
+// beyondJSON are strings, comments, and commas before a closing bracket, with whole comments between.
+var beyondJSON = regexp.MustCompile(
+	`(?s)"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?:\s|//[^\n]*\n|/\*(?:[^*]|\*+[^*/])*\*+/)*[\]}]`)
 
 // plainJSON blanks comments and trailing commas, so that positions stay.
 func plainJSON(data []byte) []byte {

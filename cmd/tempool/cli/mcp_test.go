@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -32,7 +33,8 @@ func TestPoolsAreMadeOfTheConfigurationsOfClients(t *testing.T) {
 		"web": {"type": "http", "url": "https://example.com"}, "old": {"command": "x", "disabled": true}}}`)
 	code := writeConfig(t, ".vscode/mcp.json", `{ // of VS Code
 		/* asked */ "inputs": [{"type": "promptString", "id": "key", "password": true},],
-		"servers": {"api": {"type": "stdio", "command": "${workspaceFolder}/api", "args": ["//no comment", ",]"],
+		"servers": {"api": {"type": "stdio", "command": "${workspaceFolder}/api", "args": ["//no comment", /* a */ ",]" /* b */],
+			// see [1]
 			"env": {"KEY": "${input:key}", "A": "own"}, "envFile": "${workspaceFolder}/.env"},},}`)
 	workspace := filepath.Dir(filepath.Dir(code))
 	require.NoError(t, os.WriteFile(filepath.Join(workspace, ".env"), []byte("A=file\nB='b'\n"), 0o600))
@@ -136,13 +138,20 @@ func TestWhatCannotBeImportedIsRefused(t *testing.T) {
 }
 
 func FuzzPlainJSON(f *testing.F) {
-	f.Add("{\"a\": \"//\\\"\", // x\n \"b\": [1, /* , */ ], }")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Add("{\"a\": \"//\\\"\", // x\n \"b\": [1, /* , */ ], }", "")
+	f.Add(`{"a": ["-y", "b"], "c": 1}`, "see [1]*")
+	f.Fuzz(func(t *testing.T, text, comment string) {
 		plain := plainJSON([]byte(text))
 		require.Len(t, plain, len(text), "positions stay")
 		require.Equal(t, strings.Count(text, "\n"), strings.Count(string(plain), "\n"))
 		if json.Valid([]byte(text)) {
 			require.Equal(t, text, string(plain))
+			var want, commented, got bytes.Buffer
+			require.NoError(t, json.Compact(&want, plain))
+			comment = strings.NewReplacer("/", "", "\n", "").Replace(comment)
+			require.NoError(t, json.Indent(&commented, plain, "//"+comment+"\n", "/*"+comment+"*/"))
+			require.NoError(t, json.Compact(&got, plainJSON(commented.Bytes())), commented.String())
+			require.Equal(t, want.String(), got.String(), "the value stays")
 		}
 	})
 }
