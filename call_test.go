@@ -429,12 +429,15 @@ func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, granting.endpoint, lease.Endpoint)
 	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	elsewhere := "http://127.0.0.1:1" // which the client cannot reach
 	granting.answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = fmt.Fprintf(
-			w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`,
-			serving.endpoint)
+			w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`, elsewhere)
 	}
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
+	require.NoError(t, lease.Renew(t.Context()), "the lease stays where it was answered")
+	elsewhere = serving.endpoint
 	for range 2 {
 		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
 	}

@@ -92,6 +92,22 @@ test('a lease reaches one worker, is renewed, and is fenced by a crash', async (
   assert.deepEqual(gateway.leases('p'), [])
 })
 
+test('a lease stays with its gateway where another one cannot be reached', async (t) => {
+  const referrals = [{ code: 'lease_not_found', started: false, host: 'b', endpoint: 'http://127.0.0.1:1' }]
+  const server = http.createServer((request, response) => {
+    const referral = request.url.includes('/call/') && referrals.pop()
+    response.statusCode = referral ? 404 : 200
+    response.end(JSON.stringify(referral || { id: 'p.0.1.7', ttl_ms: 60_000 }))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const lease = await new Client(`http://127.0.0.1:${server.address().port}`, { retries: 0 }).pool('p').lease()
+  await assert.rejects(lease.call('m'), code('unavailable', false))
+  assert.equal((await lease.call('m')).id, lease.id)
+  await lease.renew()
+  await lease.close()
+})
+
 test('map yields results in order, or as they end, with their errors', async (t) => {
   const gateway = await start(t)
   const waiting = []

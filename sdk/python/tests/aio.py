@@ -10,7 +10,8 @@ from tempool.client import Invalid, LeaseFenced, LeaseNotFound, TempoolError, Un
 from tempool.client.aio import AsyncClient
 from tempool.testing import FakeGateway as Scripted, crash
 
-from .gateway import TLS, FakeGateway, Answered, server_tls
+from .gateway import TLS, FakeGateway, Answered, problem, server_tls
+from .test_lease import Leases
 from .vectors import VECTORS, answering, check, near
 
 
@@ -88,6 +89,15 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                 await pool.sessions.delete("ada")
                 with self.assertRaises(Invalid):
                     await pool.call("")
+
+    async def test_a_lease_stays_with_its_gateway_where_another_one_cannot_be_reached(self):
+        leases, referrals = Leases(), [problem("lease_not_found", 404, host="b", endpoint="http://127.0.0.1:1")]
+        with FakeGateway(lambda asked: referrals.pop() if "/call/" in asked.path and referrals else leases(asked)) as gateway:
+            async with AsyncClient(gateway.endpoint, retries=0) as client, await client.pool("p").lease() as lease:
+                with self.assertRaises(Unavailable):
+                    await lease.call("m", 1)
+                self.assertEqual(await lease.call("m", 2), 2)
+                await lease.renew()
 
     async def test_map(self):
         with Scripted() as gateway:

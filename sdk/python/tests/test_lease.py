@@ -140,6 +140,15 @@ class ALease(unittest.TestCase):
             self.assertEqual(len(here.asked), 2, "it is asked once without success")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
 
+    def test_a_lease_stays_with_its_gateway_where_another_one_cannot_be_reached(self):
+        leases, referrals = Leases(), [problem("lease_not_found", 404, host="b", endpoint="http://127.0.0.1:1")]
+        with FakeGateway(lambda asked: referrals.pop() if "/call/" in asked.path and referrals else leases(asked)) as gateway, \
+                Client(gateway.endpoint, retries=0) as c, c.pool("p").lease() as lease:
+            with self.assertRaises(client.Unavailable):
+                lease.call("m", 1)
+            self.assertEqual(lease.call("m", 2), 2)
+            lease.renew()
+
     def test_the_token_goes_to_gateways_of_the_roster_only(self):
         for listed in (True, False):
             there = Leases()

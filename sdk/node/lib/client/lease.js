@@ -97,13 +97,16 @@ export class Lease extends Caller {
   /** Sends a request to the lease's gateway, which may be another one than the gateway that granted it. */
   async #request(method, path, headers, body, deadline, idempotent, signal) {
     const request = { method, path, headers: { ...headers, 'Tempool-Lease-Token': this.#token }, body, deadline, idempotent, signal }
+    let only = this.#gateway
     try {
-      return await this.#client.balancer.request({ ...request, only: this.#gateway })
+      return await this.#client.balancer.request({ ...request, only })
     } catch (error) {
-      if (error.code !== 'lease_not_found' || !error.endpoint || error.endpoint === this.#gateway.endpoint) throw error
-      this.#gateway = await this.#client.balancer.at(error.endpoint)
+      if (error.code !== 'lease_not_found' || !error.endpoint || error.endpoint === only.endpoint) throw error
+      only = await this.#client.balancer.at(error.endpoint)
     }
-    return this.#client.balancer.request({ ...request, only: this.#gateway })
+    const reply = await this.#client.balancer.request({ ...request, only })
+    this.#gateway = only // not before its success: it may be unreachable from here
+    return reply
   }
 
   #pause() {

@@ -474,8 +474,10 @@ class AsyncLease(AsyncCaller):
         except LeaseNotFound as e:
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
-            self._gateway = await self._client.balancer.at(e.endpoint)
-        return await self._client.balancer.request(method, path, headers, body, deadline, idempotent, self._gateway)
+            gateway = await self._client.balancer.at(e.endpoint)
+        reply = await self._client.balancer.request(method, path, headers, body, deadline, idempotent, gateway)
+        self._gateway = gateway  # not before its success: it may be unreachable from here
+        return reply
 
     async def _renew_until_closed(self) -> None:
         pause = self._pause()

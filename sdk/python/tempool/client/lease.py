@@ -116,8 +116,10 @@ class Lease(Caller):
         except LeaseNotFound as e:
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
-            self._gateway = self._client.balancer.at(e.endpoint)
-        return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
+            gateway = self._client.balancer.at(e.endpoint)
+        reply = self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=gateway)
+        self._gateway = gateway  # not before its success: it may be unreachable from here
+        return reply
 
     def _renew_until_closed(self) -> None:
         pause = self._pause()
