@@ -149,6 +149,30 @@ test('map has as many calls open as it may behind a slow one, and ends with the 
   await assert.rejects(async () => { for await (const _ of pool.map('m', [1, 2], { onProgress: broken })); }, /no progress/)
 })
 
+test('map yields what has ended while its source waits, and can be aborted then', { timeout: 30_000 }, async (t) => {
+  const gateway = await start(t)
+  gateway.on('p', 'm', (n) => n + 1)
+  const pool = new Client(gateway.endpoint).pool('p')
+  for (const ordered of [true, false]) {
+    let answer
+    const answered = new Promise((resolve) => { answer = resolve })
+    const items = async function* () {
+      yield 0
+      yield await answered
+      await new Promise(() => {})
+    }
+    const abort = new AbortController()
+    const values = []
+    await assert.rejects(async () => {
+      for await (const { value } of pool.map('m', items(), { concurrency: 3, ordered, signal: abort.signal })) {
+        if (values.push(value) === 1) answer(value)
+        else setTimeout(() => abort.abort(new Error('enough')), 10)
+      }
+    }, /enough/)
+    assert.deepEqual(values, [1, 2])
+  }
+})
+
 test('fifty calls overlap, ten at a time, and one that leaves early cancels the rest', async (t) => {
   const gateway = await start(t, { size: 10 })
   let open = 0

@@ -118,6 +118,33 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(done, [1, 2, 3])
                 self.assertEqual(sorted([r.index async for r in pool.map("m", range(9), ordered=False, concurrency=3)]), list(range(9)))
 
+    async def test_map_yields_what_has_ended_while_its_source_waits(self):
+        with Scripted() as gateway:
+            gateway.on("p", "m", lambda n, call: n + 1)
+            async with AsyncClient(gateway.endpoint) as client:
+                for ordered in (True, False):
+                    answered = asyncio.get_running_loop().create_future()
+                    values, ended = [], []
+
+                    async def items():
+                        yield 0
+                        try:
+                            yield await answered
+                            await asyncio.Event().wait()
+                        finally:
+                            ended.append(True)
+
+                    async def run():
+                        results = client.pool("p").map("m", items(), ordered=ordered, concurrency=3)
+                        async for result in results:
+                            values.append(result.value)
+                            if len(values) == 2:
+                                return await results.aclose()
+                            answered.set_result(result.value)
+
+                    await asyncio.wait_for(run(), 30)
+                    self.assertEqual((values, ended), ([1, 2], [True]))
+
     async def test_a_cancellation_is_never_lost(self):
         with Scripted() as gateway:
             gateway.on("p", "m", *[1] * 200)

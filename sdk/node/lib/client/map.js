@@ -12,13 +12,16 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
   const source = items[Symbol.asyncIterator]?.() ?? items[Symbol.iterator]()
   const cancel = new AbortController()
   setMaxListeners(0, cancel.signal) // each call in flight listens
-  const abort = () => cancel.abort(signal.reason)
+  let wake = () => {} // the loop
+  const abort = () => {
+    cancel.abort(signal.reason)
+    wake()
+  }
   if (signal?.aborted) abort()
   signal?.addEventListener('abort', abort, { once: true })
   const running = new Set()
   const finished = new Map() // index → result
-  let ended // wakes the loop
-  let failure // of onProgress
+  let failure // of onProgress or the source
   const start = async (index, item) => {
     let result
     try {
@@ -31,13 +34,15 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
   let taken = 0
   let yielded = 0
   let done = 0
+  let asking = false // the source, which may take its time
   let exhausted = false
-  try {
-    for (;;) {
-      while (!exhausted && running.size < concurrency && taken - yielded < window * concurrency) {
+  const fill = async () => { // starts calls while there are items and room
+    asking = true
+    try {
+      while (running.size < concurrency && taken - yielded < window * concurrency) {
         const next = await source.next()
         exhausted = Boolean(next.done)
-        if (exhausted) break
+        if (exhausted || cancel.signal.aborted) break
         const one = start(taken++, next.value).then(() => {
           running.delete(one)
           try {
@@ -45,20 +50,29 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
           } catch (error) {
             failure ??= { error }
           }
-          ended?.()
+          wake()
         })
         running.add(one)
       }
+    } catch (error) {
+      failure ??= { error }
+    }
+    asking = false
+    wake()
+  }
+  try {
+    for (;;) {
       signal?.throwIfAborted()
       if (failure) throw failure.error
+      if (!asking && !exhausted) fill()
       const index = ordered ? yielded : finished.keys().next().value
       const result = finished.get(index)
       if (result) {
         finished.delete(index)
         yielded++
         yield result
-      } else if (running.size) {
-        await new Promise((resolve) => { ended = resolve })
+      } else if (running.size || asking) {
+        await new Promise((resolve) => { wake = resolve })
       } else {
         return
       }
@@ -66,7 +80,9 @@ export async function* mapCalls(call, items, { concurrency, ordered, onProgress,
   } finally {
     signal?.removeEventListener('abort', abort)
     cancel.abort()
-    await source.return?.()
+    const returned = source.return?.()
+    if (asking) Promise.resolve(returned).catch(() => {}) // it may wait for what the source was asked for
+    else await returned
     await Promise.all(running)
   }
 }

@@ -18,7 +18,7 @@ import ssl
 import time
 import uuid
 from typing import (
-    Any, AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Dict, Iterable, List, Mapping, Optional, Set, Type, TypeVar, Union,
+    Any, AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Dict, Iterable, List, Mapping, Optional, Set, Type, TypeVar, Union,
 )
 
 import httpx
@@ -320,7 +320,7 @@ class AsyncPool(AsyncCaller):
         on_progress: Optional[Callable[[int], None]] = None, timeout: Optional[float] = None, session: Optional[str] = None,
         priority: Optional[int] = None, headers: Optional[Mapping[str, str]] = None, key: Optional[str] = None,
     ) -> AsyncGenerator[Result, None]:
-        """Like Pool.map, as an async generator; items may be async, too. Closing it cancels the calls in flight."""
+        """Like Pool.map, as an async generator; items may be async, too. Closing it cancels the calls in flight and the wait for an item."""
         if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
             raise Invalid("concurrency must be from 1 to %d, not %r" % (MAX_CONCURRENCY, concurrency), "invalid")
         limit = concurrency or await self._usual_concurrency()
@@ -332,29 +332,40 @@ class AsyncPool(AsyncCaller):
             except TempoolError as e:
                 return Result(index, item, error=e)
 
-        source = items.__aiter__() if isinstance(items, AsyncIterable) else _each(items)
-        running: Set[asyncio.Task[Result]] = set()
+        source = items if isinstance(items, AsyncIterable) else _each(items)
+        running: Set[asyncio.Task[Optional[Result]]] = set()  # the calls, and what starts them
+        ended: asyncio.Queue[asyncio.Task[Optional[Result]]] = asyncio.Queue()
         finished: Dict[int, Result] = {}
+        room = asyncio.Event()
         taken = yielded = done = 0
-        exhausted = False
+
+        def start(step: Coroutine[Any, Any, Optional[Result]]) -> None:
+            task = asyncio.ensure_future(step)
+            running.add(task)
+            task.add_done_callback(ended.put_nowait)
+
+        async def start_calls() -> None:
+            nonlocal taken
+            async for item in source:
+                start(one(taken, item))
+                taken += 1
+                while len(running) > limit or taken - yielded >= WINDOW * limit:
+                    room.clear()
+                    await room.wait()
+
         try:
+            start(start_calls())
             while True:
-                while not exhausted and len(running) < limit and taken - yielded < WINDOW * limit:
-                    try:
-                        item = await source.__anext__()
-                    except StopAsyncIteration:
-                        exhausted = True
-                        break
-                    running.add(asyncio.ensure_future(one(taken, item)))
-                    taken += 1
+                room.set()
                 ready = yielded if ordered else next(iter(finished), -1)
                 if ready in finished:
                     yielded += 1
                     yield finished.pop(ready)
                 elif running:
-                    ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for task in ended:
-                        result = task.result()
+                    task = await ended.get()
+                    running.remove(task)
+                    result = task.result()
+                    if result is not None:
                         finished[result.index] = result
                         done += 1
                         if on_progress is not None:
