@@ -21,7 +21,7 @@ function load() {
 
 /**
  * Runs respond, which resolves to a call's response, in a span of the call if the request names its caller's. A call whose caller does not sample its
- * trace gets none, since nobody would record it; respond then runs below the caller's.
+ * trace gets none, since nobody would record it; respond then runs below the caller's. What the API throws is ignored.
  */
 export function inSpan(request, respond) {
   const parent = request.headers.traceparent
@@ -31,18 +31,32 @@ export function inSpan(request, respond) {
   if (!fields) return respond()
   const [, traceId, spanId, flags] = fields
   const caller = { traceId, spanId, traceFlags: parseInt(flags, 16), isRemote: true }
-  if (!api.isSpanContextValid(caller)) return respond()
-  const state = request.headers.tracestate
-  if (state) caller.traceState = api.createTraceState(state)
-  const below = api.trace.setSpanContext(api.context.active(), caller)
-  if (!(caller.traceFlags & api.TraceFlags.SAMPLED)) return api.context.with(below, respond)
-  const span = api.trace.getTracer('tempool').startSpan(request.method, { kind: api.SpanKind.SERVER }, below)
-  return api.context.with(api.trace.setSpan(below, span), async () => {
-    const response = await respond()
+  let answer
+  const once = () => (answer ??= respond())
+  let span
+  try {
+    if (!api.isSpanContextValid(caller)) return respond()
+    const state = request.headers.tracestate
+    if (state) caller.traceState = api.createTraceState(state)
+    const below = api.trace.setSpanContext(api.context.active(), caller)
+    if (caller.traceFlags & api.TraceFlags.SAMPLED) {
+      span = api.trace.getTracer('tempool').startSpan(request.method, { kind: api.SpanKind.SERVER }, below)
+    }
+    api.context.with(span ? api.trace.setSpan(below, span) : below, once)
+  } catch {
+    // tracing fails no call
+  }
+  return span ? once().then((response) => end(span, response)) : once()
+}
+
+function end(span, response) {
+  try {
     if (response.type === ERROR) fail(span, response.error)
     span.end()
-    return response
-  })
+  } catch {
+    // tracing fails no call
+  }
+  return response
 }
 
 function fail(span, error) {

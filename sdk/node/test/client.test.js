@@ -105,7 +105,7 @@ test('a lease stays with its gateway where another one cannot be reached', async
   await assert.rejects(lease.call('m'), code('unavailable', false))
   assert.equal((await lease.call('m')).id, lease.id)
   await lease.renew()
-  await lease.close()
+  await lease.close('error', 'x'.repeat(499) + '😀') // of which half a character remains
 })
 
 test('map yields results in order, or as they end, with their errors', async (t) => {

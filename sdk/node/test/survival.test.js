@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
 import { test } from 'node:test'
 import * as frames from '../lib/frames.js'
 import { start } from './host.js'
@@ -50,6 +53,32 @@ test('the worker survives everything that is thrown', async (t) => {
     assert.equal(await host.call('ok'), true, kind)
   }
   assert.equal((await host.call('throws', 'frozen')).message, 'cold')
+})
+
+test('tracing that throws fails no call', async (t) => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tempool-'))
+  t.after(() => fs.rmSync(folder, { recursive: true }))
+  fs.mkdirSync(path.join(folder, '@opentelemetry', 'api'), { recursive: true })
+  fs.writeFileSync(path.join(folder, '@opentelemetry', 'api', 'index.js'), `
+    const broken = () => { throw new Error('tracing') }
+    const span = { recordException: broken, end: broken }
+    module.exports = {
+      isSpanContextValid: () => true, createTraceState: broken, TraceFlags: { SAMPLED: 1 }, SpanKind: {}, SpanStatusCode: {},
+      trace: { setSpanContext: (on) => on, setSpan: (on) => on, getTracer: () => ({ startSpan: (name) => (name === 'unstarted' ? broken() : span) }) },
+      context: { active: () => ({}), with: (_, fn) => { fn(); broken() } },
+    }`)
+  const host = await start(t, `let n = 0
+    for (const name of ['unstarted', 'count']) method(name, () => ++n)
+    method('fail', () => { throw new Error('own') })
+    run()`, { env: { NODE_PATH: folder } })
+  const traceparent = (flags) => ({ traceparent: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-${flags}` })
+  for (const [n, [name, headers]] of [['unstarted', traceparent('01')], ['count', traceparent('01')], ['count', traceparent('00')],
+    ['count', { ...traceparent('01'), tracestate: 'a=b' }]].entries()) {
+    const id = host.request(name, '', headers)
+    assert.equal(json(await host.expect(frames.RESPONSE, id)), n + 1)
+  }
+  host.request('fail', '', traceparent('01'))
+  assert.equal(json(await host.expect(frames.ERROR)).message, 'own')
 })
 
 test('results that cannot be sent fail only their call', async (t) => {

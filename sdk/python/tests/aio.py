@@ -11,7 +11,7 @@ from tempool.client.aio import AsyncClient
 from tempool.testing import FakeGateway as Scripted, crash
 
 from .gateway import TLS, FakeGateway, Answered, problem, server_tls
-from .test_lease import Leases
+from .test_lease import Leases, Unreadable
 from .vectors import VECTORS, answering, check, near
 
 
@@ -98,6 +98,10 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     await lease.call("m", 1)
                 self.assertEqual(await lease.call("m", 2), 2)
                 await lease.renew()
+                with self.assertRaises(Unreadable):
+                    async with lease:
+                        raise Unreadable
+                self.assertTrue(leases.asked[-1].path.endswith("?outcome=error&error=Unreadable"))
 
     async def test_map(self):
         with Scripted() as gateway:

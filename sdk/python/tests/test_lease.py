@@ -51,6 +51,11 @@ class Leases:
         return [asked for asked in self.asked if asked.method == method]
 
 
+class Unreadable(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
 class ALease(unittest.TestCase):
     def test_calls_and_checkin(self):
         leases = Leases()
@@ -86,6 +91,11 @@ class ALease(unittest.TestCase):
             lease = c.pool("p").lease()
             lease.close("close", error="it leaks")
             self.assertIn("outcome=close", leases.of("DELETE")[1].path)
+            for error, shown in ((Unreadable(), "Unreadable"), (OSError("\udcff.txt"), "OSError%3A%20%3F.txt")):
+                with self.assertRaises(type(error)):
+                    with c.pool("p").lease():
+                        raise error
+                self.assertTrue(leases.of("DELETE")[-1].path.endswith("?outcome=error&error=" + shown), leases.asked[-1].path)
 
     def test_lease_is_renewed_until_closed(self):
         leases = Leases(ttl=TTL)

@@ -76,7 +76,7 @@ export class Lease extends Caller {
   async #checkin(outcome, error) {
     clearTimeout(this.#timer)
     await this.#renewing
-    const reason = error ? `&error=${encodeURIComponent(String(error).slice(0, 500))}` : ''
+    const reason = error ? `&error=${encodeURIComponent(Buffer.from(String(error).slice(0, 500)))}` : ''
     const path = `${this.#path}?outcome=${segment(outcome, 'an outcome')}${reason}`
     await (await this.#request('DELETE', path, {}, '', this.#client.deadline(), true)).read()
   }

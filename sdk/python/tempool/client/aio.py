@@ -28,7 +28,7 @@ from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, en
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, GRACE, IDLE_TIMEOUT, MAX_IDLE, Address
 from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, error_of
-from .lease import RENEW_TIMEOUT, RENEWALS, RETRY, MIN_PAUSE
+from .lease import RENEW_TIMEOUT, RENEWALS, RETRY, MIN_PAUSE, checkin_query
 from .map import WINDOW, Result
 from .sessions import Session, session_request
 
@@ -442,7 +442,7 @@ class AsyncLease(AsyncCaller):
             await self.aclose()
             return
         try:
-            await self.aclose("error", error="%s: %s" % (kind.__name__, error))
+            await self.aclose("error", error)
         except TempoolError:
             pass  # the block's exception matters more, and the lease expires anyway
 
@@ -457,15 +457,14 @@ class AsyncLease(AsyncCaller):
         reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + RENEW_TIMEOUT, True)
         self._until = began + decode(await reply.read())["ttl_ms"] / 1000
 
-    async def aclose(self, outcome: str = "ok", error: Optional[str] = None) -> None:
+    async def aclose(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
         """Checks the worker in; see Lease.close. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         self._renewer.cancel()
         await asyncio.gather(self._renewer, return_exceptions=True)
-        query = "?outcome=" + segment(outcome, "an outcome") + ("&error=" + segment(error[:500], "an error") if error else "")
-        await (await self._request("DELETE", self._path + query, {}, b"", time.monotonic() + self._client.timeout, True)).read()
+        await (await self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", time.monotonic() + self._client.timeout, True)).read()
 
     async def _send(self, method: str, body: bytes, options: Options) -> _Reply:
         return await self._as_holder("call", method, body, options)

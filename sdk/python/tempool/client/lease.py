@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Type
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Type, Union
 
 from .calls import Caller, Options, call_headers, decode, encode, segment
 from .endpoint import Endpoint, Reply
@@ -18,6 +18,16 @@ RENEWALS = 3  # attempts within the ttl, so that one or two may fail
 RENEW_TIMEOUT = 10.0  # seconds for one renewal
 RETRY = 1.0  # seconds until a failed renewal is retried
 MIN_PAUSE = 0.02  # seconds between two renewals
+
+
+def checkin_query(outcome: str, error: Union[BaseException, str, None]) -> str:
+    """Returns the query of a checkin. error is a text or an exception; any of the latter will do."""
+    query = "?outcome=" + segment(outcome, "an outcome")
+    try:
+        text = "%s: %s" % (type(error).__name__, error) if isinstance(error, BaseException) else error
+    except Exception:  # the program's exception has no readable text
+        text = type(error).__name__
+    return query + "&error=" + segment(text[:500].encode(errors="replace").decode(), "an error") if text else query
 
 
 class Lease(Caller):
@@ -62,7 +72,7 @@ class Lease(Caller):
             self.close()
             return
         try:
-            self.close("error", error="%s: %s" % (kind.__name__, error))
+            self.close("error", error)
         except TempoolError:
             pass  # the block's exception matters more, and the lease expires anyway
 
@@ -80,19 +90,16 @@ class Lease(Caller):
         renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + RENEW_TIMEOUT, idempotent=True).read())
         self._until = began + renewed["ttl_ms"] / 1000
 
-    def close(self, outcome: str = "ok", error: Optional[str] = None) -> None:
+    def close(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
         """Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced);
-        error is the reason. A second call does nothing."""
+        error is the reason, a text or an exception. A second call does nothing."""
         with self._once:
             if self._closing.is_set():
                 return
             self._closing.set()
         self._renewer.join()
-        query = "?outcome=" + segment(outcome, "an outcome")
-        if error:
-            query += "&error=" + segment(error[:500], "an error")
         deadline = time.monotonic() + self._client.timeout
-        self._request("DELETE", self._path + query, {}, b"", deadline, idempotent=True).read()
+        self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", deadline, idempotent=True).read()
 
     def _send(self, method: str, body: bytes, options: Options) -> Reply:
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
