@@ -163,15 +163,20 @@ class Stream:
         self.buffer, self.at = bytes(frame), 0
 
     def detach(self) -> None:
-        """In a child of os.fork: closes the child's copy of the connection. From then on, an attempt to answer, to read the next call or to
+        """In a child of os.fork: gives up the child's copy of the connection. From then on, an attempt to answer, to read the next call or to
         stop reading ends the child; a host call raises HostError."""
         if self.detached:
             return  # a child of the child, in which the descriptors may be others
-        self.socket.close()
+        taken = {self.socket.detach(), self.out}
         try:
-            os.close(self.out)
+            # Kept open, because subprocess.Popen requires that of pass_fds even if preexec_fn is yet to put files there.
+            null = os.open(os.devnull, os.O_WRONLY)
+            for fd in taken:
+                os.dup2(null, fd, inheritable=False)
+            os.close(null)
         except OSError:
-            pass  # it was the socket
+            for fd in taken:
+                os.close(fd)
         self.detached = True
         self.buffer, self.at = b"", 0
         self.send, self.next, self.read = self._send_detached, self._next_detached, self._next_detached  # type: ignore[assignment]

@@ -234,16 +234,27 @@ class Fork(unittest.TestCase):
 def twice():
     pid = os.fork()
     if pid == 0:
-        for fd in range(3, 10):  # those of the connection are free now
-            try: os.fstat(fd)
-            except OSError: os.dup2(1, fd)
+        for fd in range(3, 10): os.dup2(1, fd)  # also in place of the connection
         if (grandchild := os.fork()) == 0:
-            for fd in range(3, 10): os.fstat(fd)
-            os._exit(0)
+            os._exit(not all(os.path.sameopenfile(1, fd) for fd in range(3, 10)))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """) as host:
             self.assertEqual(host.call("twice"), 0)
+
+    @each_mode
+    def test_a_program_can_be_given_files_at_the_numbers_of_the_connection(self, start):
+        with start(FORKS + """
+import subprocess
+fd = int(os.environ["TEMPOOL_FD"])
+@tempool.method
+def give():
+    read, write = os.pipe()
+    subprocess.run([sys.executable, "-c", "import os; os.write(%d, b'hello')" % fd], preexec_fn=lambda: os.dup2(write, fd), pass_fds=[fd], check=True)
+    os.close(write)
+    return os.read(read, 9).decode()
+""") as host:
+            self.assertEqual(host.call("give"), "hello")
 
     @each_mode
     def test_a_forked_child_ends_although_another_thread_was_printing(self, start):
