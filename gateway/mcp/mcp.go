@@ -395,17 +395,18 @@ func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out 
 	for stream := !accepts(r.Header, typeJSON); ; {
 		unsent, closed := out.state()
 		switch {
-		case stream, unsent > 0 && mayStream && !closed, unsent > 1:
+		case stream, mayStream && (unsent > 1 || unsent > 0 && !closed):
 			return out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold), nil
 		case closed:
 			events, _ := out.take(0)
 			if len(events) == 0 { // or another connection has resumed the stream
 				return 0, errEnded
 			}
-			if err := q.Hold(int64(len(events[0].message))); err != nil {
+			answer := events[len(events)-1].message // a client that takes no events misses the others
+			if err := q.Hold(int64(len(answer))); err != nil {
 				return 0, err
 			}
-			writeJSON(w, cmp.Or(out.status, http.StatusOK), events[0].message)
+			writeJSON(w, cmp.Or(out.status, http.StatusOK), answer)
 			return 0, nil
 		}
 		select {
