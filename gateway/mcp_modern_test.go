@@ -54,6 +54,7 @@ for line in sys.stdin:
         for h in held: send(id=h, result={"freed": h})
         held = []
     if tool == "announce": send(method="notifications/tools/list_changed")
+    if tool == "large": send(method="notifications/message", params={"data": "x" * 100000})
     if tool == "steps":
         send(method="notifications/message", params={"level": "info", "data": "a line"})
         token = p["_meta"]["progressToken"]

@@ -34,7 +34,9 @@ func (e *env) events(method, body, session string, headers ...string) (int, *eve
 	go func() {
 		defer close(got.lines)
 		defer response.Body.Close()
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, mebibyte)
+		for lines.Scan() {
 			got.lines <- lines.Text()
 		}
 	}()
@@ -107,6 +109,11 @@ func TestAStreamOfMCPIsResumed(t *testing.T) {
 	_, get = e.events("GET", "", session, "Last-Event-ID", strings.TrimSuffix(heard, "1")+"0")
 	for _, number := range []string{"1", "2"} {
 		require.Equal(t, strings.TrimSuffix(heard, "1")+number, get.next("id: "), "what it has not acknowledged")
+	}
+	for range 2 {
+		tool("large")
+		require.Greater(t, len(get.next(`data: {"jsonrpc":"2.0","method":"notifications/message"`)), uncountedBytes)
+		e.requireMemoryFree() // else the stream would end for an answer that needs the memory
 	}
 }
 

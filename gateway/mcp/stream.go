@@ -132,7 +132,7 @@ func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 				}
 			}
 		}
-		if out.Flush() != nil || closed {
+		if out.Flush() != nil || closed || hold(0) != nil { // what is flushed needs no memory here
 			return connection
 		}
 		select {
