@@ -73,6 +73,32 @@ func TestWhichClientOfMCPHasAProcess(t *testing.T) {
 	require.Equal(t, first, client())
 }
 
+// The next agent continues with the process of a client that is silent meanwhile, unless another host does without it.
+func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
+	t.Parallel()
+	store := embedded.InMemory(sessions.Config{})
+	servers := []option{withModern(t, spec.MCPSession), legacy(func(sp *spec.Spec) {
+		sp.Lease.TTL, sp.Lease.MaxTTL = spec.Duration(3*time.Second), spec.Duration(10*time.Minute)
+	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })}
+	e := open(t, 1, servers...)
+	session := e.initialize()
+	require.NoError(t, e.gateway.Leave(t.Context()))
+	renewed := e.control.count("renew")
+	require.Eventually(t, func() bool { return e.control.count("renew") > renewed }, timeout, poll, "calls are in flight")
+	require.NoError(t, e.gateway.Close(t.Context()))
+	lasts := func() (ms int64) {
+		e.control.with("p/0", func(w *fakeWorker) { ms = w.lease.TTLMS })
+		return ms
+	}
+	require.Equal(t, e.spec.Lease.MaxTTL.D().Milliseconds(), lasts())
+
+	other := openHere(t, e, 0, append(servers, withConfig(func(c *Config) { c.HostID = "other" }))...)
+	other.start(1, 1)
+	other.control.with("p/1", func(w *fakeWorker) { w.host = "other" })
+	require.Contains(t, string(other.mcp("POST", mcpTool("pid", "{}"), session...).body), "is lost")
+	require.Eventually(t, func() bool { return lasts() == e.spec.Lease.TTL.D().Milliseconds() }, timeout, poll)
+}
+
 func legacy(change func(*spec.Spec)) option {
 	return withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command = append(sp.Pool.Command, "legacy")

@@ -96,10 +96,10 @@ func New(config Config) *Endpoint {
 	return e
 }
 
-// Start begins to check the sessions.
+// Start begins to check the sessions, until Close: requests may be in progress after the end of Life.
 func (e *Endpoint) Start() {
 	e.work.Go(func() {
-		for range sleep.Ticks(e.config.Life.Done(), tick) {
+		for range sleep.Ticks(e.life.Done(), tick) {
 			e.Check(time.Now())
 		}
 	})
@@ -112,12 +112,21 @@ func (e *Endpoint) Check(now time.Time) {
 	}
 }
 
-// Close cancels what is in progress. The processes of sessions are left to the end of their agent, or of their leases.
+// Close cancels what is in progress. The processes of sessions are left to the end of their agent, or to the next one,
+// which renews a session's lease only once its client has returned.
 func (e *Endpoint) Close() {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
 	e.end()
+	e.work.Wait()
+	for _, s := range e.all() {
+		s.mu.Lock()
+		if id := s.lease; id != "" && !s.savedAt.IsZero() {
+			e.work.Go(func() { e.extend(id, s.absent) })
+		}
+		s.mu.Unlock()
+	}
 	e.work.Wait()
 }
 

@@ -180,6 +180,9 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		if err := e.claim(ctx, store, q.Pool, id, host); err != nil {
 			return nil, err
 		}
+		if kept.Lease != "" {
+			e.run(func() { e.extend(kept.Lease, 0) }) // its host, which may be replaced, has left it for long
+		}
 	}
 	s := newSession("", q)
 	s.name(id)

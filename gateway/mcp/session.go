@@ -28,6 +28,8 @@ const (
 	unheardAfter = 30 * time.Second
 	// endTimeout bounds the return of a session's process.
 	endTimeout = time.Minute
+	// extendTimeout bounds the last renewals of leases.
+	extendTimeout = 5 * time.Second
 )
 
 // session is a client, from initialize to its end.
@@ -36,6 +38,7 @@ type session struct {
 	begun               time.Time
 	mcp                 spec.MCP
 	wait                time.Duration   // for a process
+	absent              time.Duration   // how long its lease may last while no agent renews it
 	params              json.RawMessage // of initialize
 	modern              bool            // of one request, of a client without sessions
 	call                pool.Request    // whose process it is: the principal as the key, and headers of initialize
@@ -83,7 +86,8 @@ func newSession(host string, q Request) *session {
 		call.Key, call.Headers = strings.Replace(q.Principal, " ", "-", 1), q.Call.Headers // token ci: token-ci
 	}
 	s := &session{pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
-		wait: q.Spec.Queue.Timeout.D(), acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
+		wait: q.Spec.Queue.Timeout.D(), absent: min(max(q.Spec.MCP.Idle, q.Spec.Lease.TTL), q.Spec.Lease.MaxTTL).D(),
+		acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]struct{}{}}
 	s.kept.all = new(atomic.Int64) // until it is one of an Endpoint's
 	if host != "" {                // else it is that of one request, or its id is known
@@ -325,6 +329,13 @@ func (e *Endpoint) renew(s *session, id string) {
 	if _, err := e.config.Pool.Renew(ctx, id, lease.Operator, 0); isLost(err) {
 		e.lost(s, id, "", err)
 	}
+}
+
+// extend renews a lease of a session that no request here uses, for the spec's lease.ttl if ttl is 0.
+func (e *Endpoint) extend(id string, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
+	defer cancel()
+	_, _ = e.config.Pool.Renew(ctx, id, lease.Operator, ttl.Milliseconds()) // else it lasts as long as before
 }
 
 // open adds a stream of the client, which gets what waits for one: that of a GET, in place of the one before, or of a
