@@ -300,14 +300,10 @@ func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 		status.Scale = &api.ScaleStatus{Max: b.spec.Scale.Max}
 	}
 	for _, worker := range b.order {
-		state := b.state(worker, b.workers[worker])
+		w := b.workers[worker]
 		_, slot, _ := api.ParseWorkerName(worker)
-		if state.State == lifecycle.Busy {
-			state.State = lifecycle.Ready // a pool does not learn of leases
-		}
-		status.Workers = append(status.Workers,
-			api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host,
-				Endpoint: b.workers[worker].endpoint})
+		status.Workers = append(status.Workers, // a pool does not learn of leases
+			api.RosterEntry{Slot: slot, State: w.state, Incarnation: w.incarnation, Host: w.host, Endpoint: w.endpoint})
 	}
 	return status, nil
 }

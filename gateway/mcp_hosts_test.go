@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
@@ -52,7 +53,7 @@ func (s readTogether) Get(ctx context.Context, id string) (*sessions.Session, er
 }
 
 // Of two hosts that continue a session of a dead one at once, one does, and the other one's clients reach it there. So
-// does the first host if it was not dead.
+// does the first host if it was not dead. A host whose workers are out of service is not.
 func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	t.Parallel()
 	store := embedded.InMemory(sessions.Config{})
@@ -83,4 +84,16 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	require.Empty(t, dead.gateway.MCPSessions())
 	require.Eventually(t, func() bool { return dead.outcome(0) == api.OutcomeClose }, timeout, poll)
 	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
+
+	for _, worker := range []string{"p/0", "p/1"} {
+		here.control.with(worker, func(w *fakeWorker) { w.state = lifecycle.Draining })
+	}
+	require.Eventually(t, func() bool {
+		return len(here.gateway.peers.Serving(t.Context(), "p"))+len(there.gateway.peers.Serving(t.Context(), "p")) == 0
+	}, timeout, poll)
+	require.Equal(t, await(t, call(here)), await(t, call(there)))
+	here.control.setDown(true)
+	answers = await(t, call(here)) + await(t, call(there))
+	require.Contains(t, answers, `"pid"`)
+	require.Contains(t, answers, `"status":503`)
 }

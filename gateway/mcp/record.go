@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,9 +163,9 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if host == "" {
 		host = id[:max(strings.LastIndexByte(id, '.'), 0)]
 	}
-	if host != e.config.HostID && host != q.Gone && (!q.Here || kept.Host != "") {
-		if to, found := e.config.Peer(ctx, q.Pool, host); found {
-			return nil, otherHost(to)
+	if host != "" && host != e.config.HostID && host != q.Gone && (!q.Here || kept.Host != "") {
+		if to, err := e.config.Peer(ctx, q.Pool, host); err != nil || to.Endpoint != "" {
+			return nil, cmp.Or(err, otherHost(to))
 		}
 	}
 	if unread != nil {
@@ -244,10 +245,8 @@ func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, go
 		return err
 	})
 	if first, is := errors.AsType[taken](err); is {
-		to, found := e.config.Peer(ctx, pool, string(first))
-		if !found {
-			to.Host = string(first)
-		}
+		to, _ := e.config.Peer(ctx, pool, string(first))
+		to.Host = string(first)
 		return otherHost(to)
 	}
 	return err
