@@ -29,6 +29,9 @@ func (w *worker) endIncarnation(cause api.Cause, intent Intent, reason string) {
 	w.Cause = cmp.Or(cause, w.Cause)
 	if slices.Index(intents, intent) > slices.Index(intents, w.Intent) {
 		w.Intent, w.IntentReason = intent, reason
+		if intent == IntentRest && !w.Resting { // no start follows for which to wait
+			w.Wait = Wait{}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -228,6 +229,42 @@ func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
 				s.runThrough(run)
 			})
 		}
+	}
+}
+
+func TestAStopEndsTheWaitForTheNextStart(t *testing.T) {
+	for wait, setUp := range map[string]func(*workerEnv, *Run){
+		"for capacity": func(s *workerEnv, _ *Run) {
+			s.slow = map[string]time.Duration{api.ActivityAwaitCapacity: time.Hour}
+			s.onStart = func(api.StartRequest) (api.StartResult, error) {
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("host h is full", string(api.CodeNoWorkers), nil)
+			}
+		},
+		"for a permit": func(_ *workerEnv, run *Run) { run.StartsPaused = "too many starts failed" },
+		"for a backoff": func(s *workerEnv, run *Run) {
+			s.failStarts(allStarts)
+			run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour)
+		},
+	} {
+		t.Run(wait, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			run := inPool(func(*spec.Spec) {})
+			setUp(s, &run)
+			s.At(time.Minute, func() {
+				require.Equal(t, lifecycle.Pending, s.state().State)
+				s.together(api.SignalStop)
+			})
+			s.At(2*time.Hour, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Stopped, st.State)
+				require.Equal(t, api.SignalStop, st.Reason)
+				last := s.signalsOf(api.SignalWorkerChanged)[len(s.signalsOf(api.SignalWorkerChanged))-1].(api.RosterEntry)
+				require.True(t, last.Resting)
+				require.Equal(t, api.SignalStop, last.Reason)
+				s.signal(api.SignalEnd, api.Control{})()
+			})
+			s.run(run)
+		})
 	}
 }
 
