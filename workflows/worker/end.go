@@ -105,6 +105,9 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	w.Lease = nil // fences its holder
 	w.leases.addUsage(unreported(w.Process.Observed, w.Process.Reported))
 	w.Process.Observed = api.Usage{}
+	if w.Failures = w.failures(); w.Failures == 0 {
+		w.ShortLived = false
+	}
 	switch {
 	case w.Cause != "":
 	case exit.CutCall: // a caller left: no failure of the program, and no backoff

@@ -18,7 +18,7 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = watchScript{30 * time.Second, failed} // and again at every later look, since its time has passed
 	s.At(30*time.Second+time.Millisecond/2, func() {})
-	s.At(5*time.Minute, func() {
+	s.At(time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
 	})

@@ -33,7 +33,7 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 	c := r.leases.counters()
 	m := api.Metrics{
 		ID: r.name(), WorkerCounters: c.WorkerCounters, Restarts: max(0, r.Machine.Incarnation-1),
-		ConsecutiveFailures: r.Failures,
+		ConsecutiveFailures: r.failures(),
 	}
 	if !c.LastRequestAt.IsZero() {
 		m.LastRequestAt = &c.LastRequestAt

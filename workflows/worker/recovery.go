@@ -62,11 +62,7 @@ func (w *worker) decideNext() bool {
 
 // recoverOrGiveUp does what the recovery policy decides after an end that nobody requested.
 func (w *worker) recoverOrGiveUp() {
-	var healthy time.Duration
-	if started := w.Machine.StartedAt; !started.IsZero() {
-		healthy = w.Now().Sub(started)
-	}
-	recovery := policy.Recovery(w.Spec.Recovery)
+	healthy, recovery := w.life(), policy.Recovery(w.Spec.Recovery)
 	switch end := recovery.AfterEnd(w.Machine.State, recovery.IsShortLived(healthy), w.lastReason()); end.Action {
 	case policy.Rest:
 		w.Resting, w.TrialPause = true, 0
@@ -100,6 +96,22 @@ func (w *worker) recoverOrGiveUp() {
 		w.warn("restarting worker", decision.Reason)
 		w.starter.beginIncarnation(decision.Reason)
 	}
+}
+
+// life is how long the current process has been in service, or was before it ended; 0 if it never was.
+func (w *worker) life() time.Duration {
+	if w.Machine.StartedAt.IsZero() {
+		return 0
+	}
+	return w.Now().Sub(w.Machine.StartedAt)
+}
+
+// failures is the number of consecutive failures. A process that is healthy for recovery.healthy_reset ends them.
+func (w *worker) failures() int {
+	if life := w.life(); w.Machine.State.Live() && life > 0 && life >= w.Spec.Recovery.HealthyReset.D() {
+		return 0
+	}
+	return w.Failures
 }
 
 // backoffRandom spreads backoffs. It is deterministic in replay.

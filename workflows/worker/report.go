@@ -160,7 +160,7 @@ func (r reporter) workerChanged(gone bool) api.RosterEntry {
 		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
-		Starts: r.Starts, StartsFailed: r.StartsFailed, Failures: r.Failures,
+		Starts: r.Starts, StartsFailed: r.StartsFailed, Failures: r.failures(),
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID, Begun: r.Begun,
 	}
 }
