@@ -47,7 +47,7 @@ func (l *leases) emitRefusal(request, holder, leaseID string, refused *api.Error
 	if refused != nil {
 		emit.Event(l.Ctx, api.EventLeaseRefused, api.WorkerSource(l.name()), api.LeaseEvent{
 			LeaseID: display.Shorten(leaseID), Holder: display.Shorten(holder), Request: request, Code: refused.Code,
-			Reason: refused.Message,
+			Reason: display.Shorten(refused.Message),
 		})
 	}
 	return refused

@@ -117,7 +117,7 @@ func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
+func TestARequestWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	s := newWorkerEnv(t)
 	long := strings.Repeat("x", 900<<10)
 	var refused []*workflowtest.UpdateResult
@@ -127,7 +127,18 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 			refused = append(refused, s.update(api.UpdateCheckout, r))
 		}
 	})
+	last := func() string { return s.state().LastRefusal }
 	s.At(2*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: long}))
+	s.At(2100*time.Millisecond, func() { require.Less(t, len(last()), 200) })
+	s.At(2200*time.Millisecond, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	for i, r := range []api.CheckinRequest{{LeaseID: long}, {LeaseID: "t.0.1.1", Outcome: api.Outcome(long)}} {
+		at := 2300*time.Millisecond + time.Duration(i)*100*time.Millisecond
+		s.At(at, s.signal(api.SignalCheckin, r))
+		s.At(at+50*time.Millisecond, func() {
+			require.Contains(t, last(), "checkin: ")
+			require.Less(t, len(last()), 500)
+		})
+	}
 	s.At(3*time.Second, s.signal(api.SignalSuspend, api.Control{Reason: long, By: long}))
 	s.At(4*time.Second, func() {
 		require.Len(t, refused, 3)
@@ -135,7 +146,6 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 			require.ErrorContains(t, r.Rejected, "at most 256 are allowed")
 		}
 		require.Nil(t, s.state().Lease)
-		require.Less(t, len(s.state().LastRefusal), 200)
 		require.Equal(t, lifecycle.Suspended, s.state().State)
 		require.Less(t, len(s.state().Reason), 2000)
 	})
@@ -143,6 +153,11 @@ func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	s.At(6*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
 	s.At(7*time.Second, s.cancel)
 	s.run(standalone())
+	for _, e := range s.emitted {
+		if data, of := e.data.(api.LeaseEvent); of {
+			require.Less(t, len(data.Reason), 500, e.eventType)
+		}
+	}
 }
 
 func TestAWithdrawnCheckoutHoldsNoLease(t *testing.T) {

@@ -260,8 +260,9 @@ func (w *worker) warn(message, reason string) {
 	workflow.GetLogger(w.Ctx).Warn(message, "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", reason)
 }
 
-// refuse counts and records a request that the worker did not carry out.
+// refuse counts and records a request that the worker did not carry out. what may quote all of it.
 func (w *worker) refuse(what string) {
+	what = display.Shorten(what)
 	w.Counters.LeasesRefused++
 	w.LastRefusal = w.Now().UTC().Format(time.RFC3339) + " " + what
 	workflow.GetLogger(w.Ctx).Info("request refused", "worker", w.name(), "request", what)
