@@ -183,7 +183,7 @@ func (p *pool) leaving(host string) ([]int, *api.Error) {
 	})
 	switch old := p.Rollout; {
 	case len(slots) == 0:
-	case p.SessionsHost == host:
+	case p.sessionsHost() == host:
 		return nil, api.Errorf(api.CodeInvalid, "the workers of pool %s cannot leave host %s, whose own store has their "+
 			"sessions (sessions.store = %q); move the sessions to Redis, or stop the pool", p.name(), host,
 			p.Spec.Sessions.Store)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/worker"
 )
@@ -198,6 +199,15 @@ func (p *pool) sessionStoreClaimed(m api.SessionStoreClaim) {
 	if p.SessionsHost == "" || !p.hasProcessOn(p.SessionsHost) {
 		p.SessionsHost = m.Host
 	}
+}
+
+// sessionsHost is the host to which its sessions bind the pool; "" for none. Agents with processes of an earlier spec
+// still ask for SessionsHost itself.
+func (p *pool) sessionsHost() string {
+	if p.Spec.Sessions.Store == spec.StoreRedis {
+		return ""
+	}
+	return p.SessionsHost
 }
 
 func (p *pool) hasProcessOn(host string) bool {

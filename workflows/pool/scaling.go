@@ -166,7 +166,7 @@ func (s *scaling) stopOne(decision api.ScaleDecision) {
 	switch {
 	case s.leaving() || s.disruptions.active() >= s.Spec.Rotation.MaxUnavailable:
 		return // its end wakes the pool
-	case s.Size == 1 && s.SessionsHost != "":
+	case s.Size == 1 && s.sessionsHost() != "":
 		s.ScaleCause = api.ScaleCauseSessions
 		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, because host %s stores the sessions of the pool "+
 			"(sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)

@@ -22,6 +22,12 @@ func followingPool(size, most int) Run {
 	return run
 }
 
+// withRedis is the spec with its sessions in a store that all hosts read.
+func withRedis(s spec.Spec) spec.Spec {
+	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, "redis://localhost"
+	return s
+}
+
 // demandAt reports the demand of a host at a time.
 func (p *fakePool) demandAt(when time.Duration, host string, epoch int64, load float64) {
 	p.At(when, func() {
@@ -122,9 +128,11 @@ func TestThePoolGoesToZeroAndBack(t *testing.T) {
 		require.Contains(t, p.status().Scale.Reason, "stores the sessions")
 		require.Equal(t, api.ScaleCauseSessions, p.status().Scale.Cause)
 	})
-	p.stopAt(16 * time.Hour)
 	run := followingPool(1, 4)
 	run.Spec.Scale.IdleToZero = spec.Duration(10 * time.Minute)
+	p.updateAt(15*time.Hour+time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(run.Spec)})
+	p.At(16*time.Hour, func() { require.Empty(t, p.numbers(), "another store has the sessions") })
+	p.stopAt(17 * time.Hour)
 	p.run(run)
 }
 
