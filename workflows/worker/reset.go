@@ -37,7 +37,7 @@ func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
 		l.countUsage(r.Value.Usage, l.Machine.Incarnation)
 	}
 	if problem == "" {
-		l.LeaseErrors = 0
+		l.ProbeFailures, l.LeaseErrors, l.DegradeReason = 0, 0, ""
 		l.transition(lifecycle.ProbePassed, "process reset after its lease expired")
 		return
 	}

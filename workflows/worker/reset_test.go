@@ -30,6 +30,7 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 				return api.ResetResult{Usage: api.Usage{Requests: 3}}, nil
 			}
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+			s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("10 calls in a row failed")))
 			var late, next *workflowtest.UpdateResult
 			s.At(10*time.Second, func() {
 				st := s.state()
@@ -41,7 +42,9 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 				late = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
 				next = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 			})
-			s.At(11*time.Second, s.cancel)
+			s.At(11*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2"}))
+			s.At(12*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "the reset is a passed probe") })
+			s.At(13*time.Second, s.cancel)
 			run := resettable()
 			run.ContinueEvery = every
 			s.run(run)
