@@ -128,9 +128,7 @@ func (w worker) alerts(p pool) []Alert {
 }
 
 // gaveUp reports whether it stays down although nobody asked for that: not recovery.restart, and no operator.
-func (w worker) gaveUp() bool {
-	return w.resting && w.State != lifecycle.Finished && w.State != lifecycle.Stopped
-}
+func (w worker) gaveUp() bool { return w.resting && w.code == api.ReasonGaveUp }
 
 func (w worker) failsCalls() bool {
 	return w.RequestsServed >= enoughCalls && float64(w.RequestsFailed) > muchFailed*float64(w.RequestsServed)
@@ -177,7 +175,7 @@ func recommendations(p pool, measured []worker) []string {
 	}
 	about(worker.gaveUp,
 		"Find out what ended {all} (tempool history {first}), fix it, and restart: tempool workers restart {one}.")
-	about(func(w worker) bool { return w.resting && w.State == lifecycle.Stopped },
+	about(func(w worker) bool { return w.resting && !w.gaveUp() },
 		"To start {all} again: tempool workers restart {one}.")
 	about(func(w worker) bool { return w.State == lifecycle.Suspended },
 		"To let {all} serve again: tempool workers resume {one}.")

@@ -76,6 +76,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	resting := like(0, func(w *worker) {
 		w.State, w.resting, w.Reason, w.Host, w.measured =
 			lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
+		w.code = api.ReasonGaveUp
 	})
 	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
@@ -89,6 +90,17 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(resting, well(1)), StatusShort,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p/0."},
+		},
+		"a worker that an operator stopped, whose process had to be killed": {
+			poolOf(like(0, func(w *worker) { w.State, w.resting, w.code = lifecycle.Killed, true, api.ReasonStopped }), well(1)),
+			StatusShort, nil,
+			[]string{"To start p/0 again: tempool workers restart p/0."},
+		},
+		"a worker that has finished, and one that is stopped until its host has memory": {
+			poolOf(like(0, func(w *worker) { w.State, w.resting, w.code = lifecycle.Finished, true, api.ReasonStopped }),
+				like(1, func(w *worker) { w.State, w.resting, w.code = lifecycle.Killed, true, api.ReasonMemoryPressure })),
+			StatusDown, []string{"critical  No worker of the pool is in service."},
+			[]string{"To start p/0 and p/1 again: tempool workers restart p/0, and so on."},
 		},
 		"nobody serves": {
 			poolOf(resting), StatusDown,
@@ -314,7 +326,7 @@ func TestAReportWithoutFiguresHasNone(t *testing.T) {
 
 func TestSentencesOfAReportAreShort(t *testing.T) {
 	r := poolOf(like(0, func(w *worker) {
-		w.State, w.resting, w.Reason = lifecycle.Failed, true, strings.Repeat("long\n words ", 1000)
+		w.State, w.resting, w.code, w.Reason = lifecycle.Failed, true, api.ReasonGaveUp, strings.Repeat("long\n words ", 1000)
 	})).report()
 	for _, a := range r.Alerts {
 		require.Less(t, len(a.Text), 300)

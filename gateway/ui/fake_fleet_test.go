@@ -60,7 +60,7 @@ func newFakeFleet() *fakeFleet {
 		{Slot: 1, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 11,
 			Endpoint: "http://127.0.0.1:1"},
 		{Slot: 2, State: lifecycle.Failed, Incarnation: 4, Since: at, SpecVersion: 1, Reason: "killed by SIGSEGV <b>",
-			Resting: true},
+			Resting: true, ReasonCode: api.ReasonGaveUp},
 	}}
 	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1,
 		Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}

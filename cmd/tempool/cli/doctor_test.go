@@ -142,6 +142,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]
 			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true
+			s.Workers[0].ReasonCode = api.ReasonGaveUp
 		}, levelProblem, "pools", "python/0: It stays down until an operator", "tempool workers restart python/0"},
 		"no worker left": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			s := &f.pools["python"].statuses[0]

@@ -141,7 +141,8 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].RestartsByReason = 2468, map[string]int64{"start_failed": 2}
 	f := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python", Size: 4,
-		Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}}})
+		Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true, ReasonCode: api.ReasonGaveUp},
+			{Slot: 2}}}}})
 	r := succeed(t, f, "pool", "status", "python")
 	require.True(t, strings.HasPrefix(r.out, lines(
 		"Pool python is short of workers: 2 of 4 are in service. A rolling restart is under way: apply of spec version 7, "+
