@@ -61,6 +61,8 @@ type RosterEntry struct {
 	Begun string `json:"begun,omitempty"`
 
 	RunID string `json:"run_id,omitempty"` // of the first run of its workflow
+	// ReportSeq rises with each report of a workflow, since they may arrive in another order; 0 from an agent.
+	ReportSeq int64 `json:"report_seq,omitempty"`
 	// Starts and StartsFailed count the finished starts of this workflow, and those of them that failed.
 	Starts       int64 `json:"starts,omitempty"`
 	StartsFailed int64 `json:"starts_failed,omitempty"`

@@ -89,7 +89,7 @@ func (c children) start(number int) {
 		true, true, false, false, false, lifecycle.Created, c.SpecVersion
 	s.began = c.Now()
 	// the end of the previous workflow must not count as the end of this one
-	s.Closed, s.RunID, s.reporter, s.Order, s.EndLease = false, "", "", nil, ""
+	s.Closed, s.RunID, s.reporter, s.ReportSeq, s.Order, s.EndLease = false, "", "", 0, nil, ""
 	c.await(number, s.Incarnation,
 		workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }

@@ -51,7 +51,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32,
 				Endpoint: endpoints[number%3],
 				Since:    time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(),
-				Resting:    true,
+				ReportSeq: time.Now().UnixMilli(), Resting: true,
 				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)),
 				Starts: math.MaxInt32, StartsFailed: math.MaxInt32, Begun: p.newRestart(),
 			})

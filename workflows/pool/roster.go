@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -119,6 +120,14 @@ func (p *pool) workerChanged(c api.RosterEntry) {
 	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || s.Gone &&
 		!c.Gone && s.RunID == c.RunID || c.Incarnation < s.Incarnation {
 		return
+	}
+	if c.RunID == cmp.Or(s.RunID, s.reporter) {
+		if c.ReportSeq == 0 {
+			c.ReportSeq = s.ReportSeq
+		}
+		if c.ReportSeq < s.ReportSeq {
+			return
+		}
 	}
 	p.throttle.countStarts(*s, c)
 	removing, starting := s.Removing, s.isStarting()

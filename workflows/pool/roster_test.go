@@ -27,6 +27,18 @@ func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.
 		p.workerChanged(report)
 		require.True(t, p.slot(0).Gone)
 		require.Equal(t, lifecycle.Stopped, p.slot(0).State)
+
+		p.slot(0).RosterEntry = api.RosterEntry{RunID: "run"}
+		report.ReportSeq, last.ReportSeq, last.Resting, last.Gone = 1, 2, true, false
+		p.workerChanged(last)
+		p.workerChanged(report)
+		require.True(t, p.slot(0).Resting, "of the same incarnation")
+		p.processesStarted(api.ProcessesStarted{Processes: []api.StartedProcess{
+			{RunID: "run", Incarnation: 2, State: lifecycle.Starting}}})
+		require.Equal(t, lifecycle.Starting, p.slot(0).State, "agents do not know the worker's number")
+		report.Incarnation = 2
+		p.workerChanged(report)
+		require.Equal(t, lifecycle.Starting, p.slot(0).State, "the number outlasts their reports")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())

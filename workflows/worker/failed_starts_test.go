@@ -76,13 +76,16 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 			}
 			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
 			var story []string
+			numbers := map[int64]bool{}
 			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
 				e := m.(api.RosterEntry)
+				numbers[e.ReportSeq] = true
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}
 			// The stage takes messages of one moment in any order.
 			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story,
 				"the last is its farewell")
+			require.Len(t, numbers, len(story), "so that the pool knows their order")
 		})
 	}
 }

@@ -155,9 +155,10 @@ func (r reporter) workerChanged(gone bool) api.RosterEntry {
 	if r.Intent != IntentRest { // it rests for another reason, or a later restart has come
 		ordered = time.Time{}
 	}
+	r.ReportSeq = max(r.ReportSeq+1, r.Now().UnixMilli()) // also above those that a reset of the workflow forgets
 	return api.RosterEntry{
-		RestOrderedAt: ordered,
-		Slot:          r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
+		ReportSeq: r.ReportSeq, RestOrderedAt: ordered,
+		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed, Failures: r.failures(),

@@ -162,6 +162,8 @@ type ReportState struct {
 	Counters    Counters `json:"counters"`
 	LastRefusal string   `json:"last_refusal,omitempty"`
 	Reported    reported `json:"reported"` // to the pool and the search attributes
+	// ReportSeq is the number of the newest report to the pool.
+	ReportSeq int64 `json:"report_seq,omitempty"`
 }
 
 // Counters feed the query metrics.
