@@ -53,8 +53,8 @@ type RosterEntry struct {
 	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
-	// RestOrderedAt is when the worker got the stop or drain for which it rests, or will as soon as its process has ended;
-	// otherwise zero.
+	// RestOrderedAt is when the worker got an operator's newest stop or drain, if it rests since then, or will as soon as
+	// its process has ended; otherwise zero.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 	// Begun is the ID of the newest restart before its incarnation began; "" from earlier builds. The start of its
 	// workflow is one.

@@ -24,7 +24,8 @@ type Order struct {
 	By     string `json:"by,omitempty"`
 	// ID names the restart: the worker carries out once what arrives several times. "" is another one each time.
 	ID string `json:"id,omitempty"`
-	// Cause is the label under which the restart is counted; "" is CauseOperator.
+	// Cause is the label under which the restart is counted; "" is CauseOperator. A pool drains a worker with
+	// CausePressure to free memory for a while.
 	Cause Cause `json:"cause,omitempty"`
 	// InPlace stops the old process before the next one starts, whatever rotation.surge says.
 	InPlace bool `json:"in_place,omitempty"`

@@ -294,6 +294,7 @@ func (a *fakeWorker) signal(name string, argument any) {
 			a.run.Spec, a.run.SpecVersion = *order.Spec, order.SpecVersion
 		}
 		a.run.LastRestart = cmp.Or(order.ID, a.run.LastRestart)
+		a.entry.RestOrderedAt = time.Time{}
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()
@@ -302,6 +303,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 	case api.SignalDrain:
 		a.remember(name, argument)
 		a.generation++
+		if order.Cause != api.CausePressure {
+			a.entry.RestOrderedAt = a.fakePool.env.Now()
+		}
 		a.report(lifecycle.Draining)
 		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, order.Reason) })
 	case api.SignalEnd:

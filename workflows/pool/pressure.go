@@ -93,7 +93,7 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 			h.Host, w.MemoryBytes/1_000_000, m.Reason)
 		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
-		p.slot(w.Slot).Order = &pendingOrder{Kind: api.SignalDrain, Reason: reason, By: "pool"}
+		p.slot(w.Slot).Order = &pendingOrder{Kind: api.SignalDrain, Cause: api.CausePressure, Reason: reason, By: "pool"}
 	}
 }
 
@@ -125,6 +125,14 @@ func (p pressure) restartStopped(h *hostPressure, reason string) {
 		}
 	}
 	h.Stopped = nil
+}
+
+// leave leaves a worker down that an operator has stopped, too.
+func (p pressure) leave(number int) {
+	for i := range p.Pressure {
+		h := &p.Pressure[i]
+		h.Stopped = slices.DeleteFunc(h.Stopped, func(n int) bool { return n == number })
+	}
 }
 
 // isStopped reports whether a slot is down because its host is short of memory.

@@ -46,6 +46,40 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 	p.runUntil(time.Minute, poolOf(5))
 }
 
+// The pool restarts what it has stopped, and no worker that an operator wants down.
+func TestTheEndOfMemoryPressureOverrulesNoOperator(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	p.At(5*time.Second, func() { p.pressure("critical") })
+	p.At(10*time.Second, func() {
+		require.Equal(t, api.CausePressure, p.workers[3].received[0].message.(api.Order).Cause)
+		p.workers[3].stopDirectly()
+	})
+	p.At(15*time.Second, func() {
+		require.Equal(t, []int{2}, p.status().StoppedForMemory)
+		p.pressure("medium")
+	})
+	p.At(30*time.Second, func() {
+		require.Equal(t, 3, p.status().Ready)
+		require.Equal(t, lifecycle.Stopped, p.status().Workers[3].State)
+	})
+	p.runUntil(time.Minute, poolOf(4))
+}
+
+// What the pool stops during a rollout keeps the memory free until the pressure is over.
+func TestARolloutLeavesAWorkerDownThatIsStoppedForMemory(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	p.updateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{})
+	p.At(5*time.Second+stepDuration/2, func() { p.pressure("critical") })
+	p.At(20*time.Second, func() {
+		require.Nil(t, p.status().Rollout)
+		require.Equal(t, []int{3}, p.status().StoppedForMemory)
+		require.Equal(t, 3, p.status().Ready)
+	})
+	p.runUntil(time.Minute, poolOf(4))
+}
+
 func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)

@@ -125,9 +125,10 @@ func (d disruptions) advanceRollout() bool {
 	return changed
 }
 
-// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts.
+// isOverruled reports whether a worker was stopped after the rollout had begun: the later order counts. slots leaves
+// out those that are stopped for memory before.
 func (d disruptions) isOverruled(r *rollout, s slot) bool {
-	return s.RestOrderedAt.After(r.Since)
+	return s.RestOrderedAt.After(r.Since) || d.pressure.isStopped(s.Slot)
 }
 
 // endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back.

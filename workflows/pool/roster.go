@@ -133,6 +133,9 @@ func (p *pool) workerChanged(c api.RosterEntry) {
 	removing, starting := s.Removing, s.isStarting()
 	s.RosterEntry = bounded(c)
 	s.Removing, s.Started = removing, true
+	if !s.RestOrderedAt.IsZero() {
+		p.pressure.leave(s.Slot)
+	}
 	if starting {
 		s.RunID, s.reporter = "", c.RunID
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"strconv"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -83,7 +84,9 @@ func (w *worker) order(o api.Order) {
 	switch o.Kind {
 	case api.SignalDrain, api.SignalStop:
 		w.addRequest(request)
-		w.RestOrderedAt = w.Now()
+		if o.Cause != api.CausePressure {
+			w.RestOrderedAt = w.Now()
+		}
 	case api.SignalSuspend:
 		w.suspender.request(request.Reason)
 	case api.SignalResume:
@@ -102,7 +105,7 @@ func (w *worker) orderRestart(r api.Order) {
 	if r.ID != "" && r.ID == w.LastRestart {
 		return
 	}
-	w.LastRestart = cmp.Or(r.ID, w.LastRestart)
+	w.LastRestart, w.RestOrderedAt = cmp.Or(r.ID, w.LastRestart), time.Time{}
 	if r.Spec != nil && !w.isOvertaken(r) {
 		w.NextSpec = &api.WorkerSpec{Spec: *r.Spec, Version: r.SpecVersion}
 	}

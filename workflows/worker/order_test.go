@@ -188,6 +188,22 @@ func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
 }
 
 // The handler of an update runs before the workflow, and handles signals, too.
+func TestADrainToFreeMemoryIsReportedAsNoOrderOfAnOperator(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, func() { s.together(api.SignalStop) })
+	s.At(2*time.Minute, func() { s.together(api.SignalRestart) })
+	s.At(3*time.Minute, s.signal(api.SignalOrder, api.Order{Kind: api.SignalDrain, Cause: api.CausePressure}))
+	s.At(4*time.Minute, func() {
+		require.True(t, s.newestReport().Resting)
+		require.Zero(t, s.newestReport().RestOrderedAt)
+		s.together(api.SignalStop)
+	})
+	s.At(5*time.Minute, func() {
+		require.Equal(t, 4*time.Minute, s.newestReport().RestOrderedAt.Sub(s.Begin).Round(time.Minute))
+	})
+	s.runThrough(inPool(func(*spec.Spec) {}))
+}
+
 func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, func() {

@@ -141,7 +141,7 @@ type EndState struct {
 	// LastRestart is the ID of the newest restart, Begun that before the current incarnation began.
 	LastRestart string `json:"last_restart,omitempty"`
 	Begun       string `json:"begun,omitempty"`
-	// RestOrderedAt is when the newest stop or drain arrived.
+	// RestOrderedAt is when the newest stop or drain by an operator arrived, unless a restart came after it.
 	RestOrderedAt time.Time `json:"rest_ordered_at,omitzero"`
 
 	Ending bool `json:"ending,omitempty"` // the workflow completes after the process has ended
