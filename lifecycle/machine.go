@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 )
 
@@ -49,27 +48,6 @@ type Transition struct {
 // ErrExitMissing is Next's error for an Exited event without Exit.
 var ErrExitMissing = errors.New("an exited event must say how the process ended: set Event.Exit")
 
-// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match
-// it with errors.AsType[IllegalTransitionError].
-type IllegalTransitionError struct {
-	State State
-	Event EventKind
-}
-
-// Error names the state and the event, and lists what the state would take.
-func (e IllegalTransitionError) Error() string {
-	kinds := AllowedIn(e.State)
-	if len(kinds) == 0 {
-		return fmt.Sprintf("illegal transition: there is no state %q, so it accepts no event %q", e.State, e.Event)
-	}
-	words := make([]string, len(kinds))
-	for i, k := range kinds {
-		words[i] = string(k)
-	}
-	return fmt.Sprintf("illegal transition: a worker in state %s does not accept event %q; it accepts %s", e.State,
-		e.Event, strings.Join(words, ", "))
-}
-
 // New is the machine of a worker whose workflow has just begun: Created, before its first incarnation.
 func New(now time.Time) Machine {
 	now = plain(now)
@@ -77,8 +55,8 @@ func New(now time.Time) Machine {
 }
 
 // Next carries out one event at the time now and returns the machine after it. An event that the state does not accept
-// is an IllegalTransitionError, an Exited event without its facts is ErrExitMissing; in both cases Next returns m
-// unchanged.
+// is an error that names state and event, an Exited event without its facts is ErrExitMissing; in both cases Next
+// returns m unchanged.
 //
 // Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it
 // has not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the
@@ -87,7 +65,7 @@ func New(now time.Time) Machine {
 func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	to, ok := Allowed(m.State, e.Kind)
 	if !ok {
-		return m, IllegalTransitionError{State: m.State, Event: e.Kind}
+		return m, fmt.Errorf("illegal transition: a worker in state %q does not accept event %q", m.State, e.Kind)
 	}
 	reason, metadata := e.Reason, copied(e.Metadata)
 	if e.Kind == Exited {
