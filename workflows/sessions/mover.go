@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -25,8 +24,6 @@ const (
 	maxSkips = 100
 	// rosterTimeout bounds one query of the pool's roster.
 	rosterTimeout = 20 * time.Second
-	// maxMoveRows bounds the tables of the details.
-	maxMoveRows = 20
 )
 
 // mover moves sessions and shows the progress. All session workflows use it.
@@ -230,34 +227,9 @@ func (m *mover) finish(ctx workflow.Context, err error) (api.SessionMoves, error
 	return m.progress.SessionMoves, err
 }
 
-// showProgress sets the page that the Web UI shows above the history.
+// showProgress sets the page that the Web UI shows above the history. The query progress has the moves.
 func (m *mover) showProgress(ctx workflow.Context, stand string) {
 	p := m.progress
-	var b strings.Builder
-	fmt.Fprintf(&b, "### %s: %s\n\n%d of %d moved, %d skipped\n", m.title, stand, p.Moved, max(p.Total, p.Moved),
-		p.Skipped)
-	if p.Note != "" {
-		fmt.Fprintf(&b, "\n%s\n", p.Note)
-	}
-	if len(p.Flows) > 0 {
-		b.WriteString("\n| from | to | sessions |\n| --- | --- | --- |\n")
-		for i, f := range p.Flows {
-			if i == maxMoveRows {
-				fmt.Fprintf(&b, "\n… and %d more\n", len(p.Flows)-i)
-				break
-			}
-			fmt.Fprintf(&b, "| %s | %s | %d |\n", f.From, f.To, f.Count)
-		}
-	}
-	if len(p.Skips) > 0 {
-		b.WriteString("\n| skipped | reason |\n| --- | --- |\n")
-		for i, s := range p.Skips {
-			if i == maxMoveRows {
-				fmt.Fprintf(&b, "\n… and %d more\n", p.Skipped-i)
-				break
-			}
-			fmt.Fprintf(&b, "| %s | %s |\n", display.Cell(s.Session), display.Cell(join(s.Reason, s.NotUndone)))
-		}
-	}
-	workflow.SetCurrentDetails(ctx, b.String())
+	workflow.SetCurrentDetails(ctx, fmt.Sprintf("### %s: %s\n\n%d of %d moved, %d skipped\n\n%s\n", m.title, stand,
+		p.Moved, max(p.Total, p.Moved), p.Skipped, p.Note))
 }
