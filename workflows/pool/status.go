@@ -6,11 +6,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/workflows/internal/display"
 )
-
-// maxRosterRows bounds the table of details.
-const maxRosterRows = 50
 
 // status answers the query status.
 func (p *pool) status() (api.PoolStatus, error) {
@@ -53,7 +49,8 @@ func (p *pool) report() (policy.Report, error) {
 	return policy.NewRosterReport(st, p.Now()), nil
 }
 
-// details is the page that the Web UI shows above the history.
+// details is the page that the Web UI shows above the history. The query status has the workers, each of which has a
+// page, too.
 func (p *pool) details() string {
 	st, _ := p.status()
 	var b strings.Builder
@@ -68,15 +65,6 @@ func (p *pool) details() string {
 	if r := st.Rollout; r != nil {
 		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting,
 			r.Halted)
-	}
-	b.WriteString("\n| worker | state | incarnation | host | PID | reason |\n| --- | --- | --- | --- | --- | --- |\n")
-	for i, s := range st.Workers {
-		if i == maxRosterRows {
-			fmt.Fprintf(&b, "\n… and %d more\n", len(st.Workers)-i)
-			break
-		}
-		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID,
-			display.Cell(s.Reason))
 	}
 	return b.String()
 }
