@@ -56,6 +56,10 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 	body := pattern(64 * mebibyte)
 	require.NoError(t, e.echo(body, false))
 	require.NoError(t, e.echo(body, true), "of unknown length")
+	e.gateway.open.each(func(_ net.Conn, c *connection) {
+		require.Eventually(t, func() bool { return c.state.Load() == idle }, timeout, poll)
+		require.Nil(t, c.body, "an idle connection keeps the last body")
+	})
 	e.do("POST", "/v1/pools/p/call/echo", string(body)+"x").requireProblem(t, http.StatusRequestEntityTooLarge,
 		"payload_too_large")
 	e.requireMemoryFree()

@@ -164,14 +164,17 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 			return
 		}
 		c.principal = principal
-		defer c.share.release()
+		defer func() {
+			c.body = nil // the connection may be idle for long
+			c.share.release()
+		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
 // identify returns the client that sends r over c.
 func (a *authenticator) identify(c *connection, r *http.Request) (principal *access.Principal, err error) {
-	c.caller, c.body = nil, nil
+	c.caller = nil
 	forwarded := peer.Forwarded(r.Header)
 	if forwarded {
 		if principal, c.caller, err = a.fromPeer(c, r); err != nil {
