@@ -89,11 +89,13 @@ func (c *certificates) config() *tls.Config {
 // reloadInterval is how often the gateway looks for changed files.
 const reloadInterval = time.Second
 
-// watchedFiles are files that are read again when one of them changes.
+// watchedFiles are files that are read again when one of them changes, and while they cannot be read: the mode of a
+// file, which may be why, is no part of what is compared.
 type watchedFiles struct {
-	names  []string // "" for none
-	reload func() error
-	read   []os.FileInfo // of the files as they were last read; nil for a missing one
+	names   []string // "" for none
+	reload  func() error
+	read    []os.FileInfo // of the files as they were last read; nil for a missing one
+	failure string        // of the last attempt; "" after a change
 }
 
 // changed reports whether a file has changed since the last call.
@@ -102,7 +104,7 @@ func (w *watchedFiles) changed() bool {
 	for i, name := range w.names {
 		now, _ := os.Stat(name) // nil for a file that cannot be read
 		if !isSame(now, w.read[i]) {
-			w.read[i], changed = now, true
+			w.read[i], w.failure, changed = now, "", true
 		}
 	}
 	return changed
@@ -115,13 +117,16 @@ func isSame(a, b os.FileInfo) bool {
 	return a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && os.SameFile(a, b)
 }
 
-// readAgain logs a failure, after which the last version of the files stays in force.
+// readAgain logs a new failure, after which the last version of the files stays in force.
 func (w *watchedFiles) readAgain(logger *slog.Logger) bool {
-	err := w.reload()
-	if err != nil {
-		logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", err)
+	before := w.failure
+	w.failure = ""
+	if err := w.reload(); err != nil {
+		if w.failure = err.Error(); w.failure != before {
+			logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", err)
+		}
 	}
-	return err == nil
+	return w.failure == ""
 }
 
 // watchFiles reads changed files again until ctx ends.
@@ -133,7 +138,7 @@ func watchFiles(ctx context.Context, all []*watchedFiles, logger *slog.Logger) {
 	}
 	for range sleep.Ticks(ctx.Done(), reloadInterval) {
 		for _, w := range all {
-			if w.changed() && w.readAgain(logger) {
+			if (w.changed() || w.failure != "") && w.readAgain(logger) {
 				logger.Info("reloaded changed gateway files", "files", w.names)
 			}
 		}

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -86,7 +88,17 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
-	e := parallel(t, 0, withTokens(tokens))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	t.Cleanup(func() { log.Close() })
+	logged := func() int { // how often
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		return strings.Count(string(text), "chmod 600")
+	}
+	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}))
 	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
 	require.Equal(t, 200, status(first))
 	second := addToken(t, tokens, "second", []string{"*"}, "read")
@@ -97,6 +109,15 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	third := addTokenTo(t, tokens)
 	require.Eventually(t, func() bool { return status(third) == 200 }, timeout, poll, "after a mistake, too")
 	require.Equal(t, 401, status(second))
+
+	corrected := filepath.Join(t.TempDir(), "tokens.toml") // moved into place with a mode that it must not have
+	fourth := addToken(t, corrected, "fourth", []string{"*"}, "read")
+	require.NoError(t, os.Chmod(corrected, 0o664))
+	require.NoError(t, os.Rename(corrected, tokens))
+	require.Eventually(t, func() bool { return logged() == 1 }, timeout, poll)
+	require.NoError(t, os.Chmod(tokens, 0o600))
+	require.Eventually(t, func() bool { return status(fourth) == 200 }, timeout, poll, "only the mode has changed")
+	require.Equal(t, 1, logged(), "and not with each attempt")
 }
 
 // addTokenTo replaces a broken tokens file by one with a single token.
