@@ -151,8 +151,16 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	if ref, err := api.ParseLeaseID(strings.Split(r.PathValue("id"), "~")[0]); name == "" && err == nil {
 		name = ref.Pool
 	}
-	return g.peers.Forward(w, r, peer.Trip{Place: pool.Place{Peer: to}, Caller: peer.CallerOf(principalOf(r), name),
-		Body: connectionOf(r).body})
+	trip := peer.Trip{Place: pool.Place{Peer: to}, Caller: peer.CallerOf(principalOf(r), name), Body: connectionOf(r).body}
+	switch {
+	case r.PathValue("method") != "": // a call or a notification
+		ms, _ := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
+		trip.Deadline = g.Deadline(name, time.Duration(ms)*time.Millisecond)
+	case r.Method == http.MethodPost && r.Header.Get("Mcp-Method") != "subscriptions/listen": // which lasts
+		sp, _ := g.Spec(r.Context(), name) // known by now; an MCP session may wait for a process before its call
+		trip.Deadline = g.Deadline(name, 0).Add(sp.Queue.Timeout.D())
+	}
+	return g.peers.Forward(w, r, trip)
 }
 
 // leaseAtItsHost has the renewal or the checkin of a lease that another host has done there. If that host does not

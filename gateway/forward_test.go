@@ -29,6 +29,7 @@ import (
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/spec"
 )
 
 // openThere opens a gateway of host "there", whose only worker is p/1.
@@ -359,6 +360,25 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			next := a.waits("next", timeout.Milliseconds())
 			require.Equal(t, http.StatusOK, a.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 			require.Equal(t, "p/0", await(t, next).lease(t).Worker)
+			if !answers {
+				return
+			}
+
+			for _, path := range []string{"/v1/pools/p/workers/1/call/echo", "/v1/leases/p.1.1.1/call/echo",
+				"/v1/leases/p.1.1.1/notify/echo", "/mcp/p"} { // which no other host can serve
+				a := openHere(t, nil, 0, withModern(t, spec.MCPSession), withSpec(func(sp *spec.Spec) {
+					sp.Call.Timeout, sp.Queue.Timeout = spec.Duration(time.Second), spec.Duration(time.Second)
+				}))
+				a.joins(to.Endpoint)
+				require.NoError(t, errorOf(a.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me"})))
+				for began := time.Now(); a.gateway.peers.Reaches(to.Peer); {
+					require.Less(t, time.Since(began), timeout)
+					got := a.do("POST", path, mcpTool("pid", "{}"), "Content-Type", "application/json", "Mcp-Session-Id", "there.1",
+						"Tempool-Timeout", "500")
+					got.requireProblem(t, http.StatusGatewayTimeout, api.CodeDeadlineExceeded)
+					require.True(t, got.problem.Started)
+				}
+			}
 		})
 	}
 }

@@ -28,7 +28,7 @@ type Trip struct {
 	Caller Caller
 	// Body are the bytes that were read of the request's body already; nil forwards the body of the request itself.
 	Body []byte
-	// Deadline is when a call must end; zero for none.
+	// Deadline is when a call must end; zero for none. The peer has connectTimeout more to say that it has passed.
 	Deadline time.Time
 }
 
@@ -53,8 +53,8 @@ type refused struct {
 func (e refused) Error() string { return e.coded.Error() }
 func (e refused) Unwrap() error { return e.coded }
 
-// errSilent is the failure of a peer that does not say whether it has a worker for a call.
-var errSilent = errors.New("it has not said in time whether it has a free worker")
+// errSilent is the failure of a peer that does not say whether it has a worker for a call, or that its time is over.
+var errSilent = errors.New("it has not answered in time")
 
 // gatedBody is a body that is sent only once the peer has asked for it, with 100 Continue: when it has found a worker.
 type gatedBody struct {
@@ -90,6 +90,11 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 	}
 	caller := trip.Caller
 	caller.From, caller.To = p.config.HostID, trip.Host
+	if !trip.Deadline.IsZero() {
+		ctx, cancel := context.WithDeadlineCause(r.Context(), trip.Deadline.Add(connectTimeout), errSilent)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	var body *gatedBody
 	length := r.ContentLength
 	if trip.Body != nil {
@@ -179,6 +184,9 @@ func (p *Peers) failure(ctx context.Context, trip Trip, err error, begun bool) e
 			p.failed(trip.Peer, err)
 		}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		if errors.Is(context.Cause(ctx), errSilent) {
+			p.failed(trip.Peer, errSilent)
+		}
 		coded = api.Errorf(api.CodeDeadlineExceeded, "host %s did not answer before the call's deadline", trip.Host)
 	case ctx.Err() != nil:
 		coded = api.Errorf(api.CodeCancelled, "the call on host %s was cancelled by its caller", trip.Host)
