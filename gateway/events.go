@@ -3,21 +3,44 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
-const (
-	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way considers it
-	// dead.
-	keepAliveEvery = 15 * time.Second
-	// longestStream is after how long a stream ends, so that a client whose token was withdrawn does not read on. Others
-	// connect again.
-	longestStream = time.Hour
-)
+// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way considers it
+// dead.
+const keepAliveEvery = 15 * time.Second
+
+// lasts reports whether a request that is no call asks for a stream without an end.
+func lasts(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
+}
+
+// whileAllowed ends a stream whose client's token is withdrawn or gets other rights. Other clients connect again.
+func (g *Gateway) whileAllowed(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, began := connectionOf(r), principalOf(r)
+		if !lasts(r) || g.auth.tokens == nil || c.peer != nil || c.caller != nil { // the caller's gateway ends it
+			handle(w, r)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go func() {
+			for range sleep.Ticks(ctx.Done(), reloadInterval) {
+				if !reflect.DeepEqual(g.auth.overTCP(c, r), began) {
+					cancel()
+				}
+			}
+		}()
+		handle(w, r.WithContext(ctx))
+	}
+}
 
 // getEvents is GET /v1/events: the agent's events as Server-Sent Events, those of the pools that the client may use.
 func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
@@ -34,7 +57,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), longestStream)
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.life, cancel)()
 	s := eventStream{g, w, reader}

@@ -156,7 +156,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	case r.PathValue("method") != "": // a call or a notification
 		ms, _ := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 		trip.Deadline = g.Deadline(name, time.Duration(ms)*time.Millisecond)
-	case r.Method == http.MethodPost && r.Header.Get("Mcp-Method") != "subscriptions/listen": // which lasts
+	case !lasts(r):
 		sp, _ := g.Spec(r.Context(), name) // known by now; an MCP session may wait for a process before its call
 		trip.Deadline = g.Deadline(name, 0).Add(sp.Queue.Timeout.D())
 	}

@@ -22,7 +22,8 @@ import (
 
 func (g *Gateway) mcpRoutes() (routes []route) {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-		routes = append(routes, route{method, "/mcp/{pool}", access.Call, poolInPath, orProblem(g.serveMCP)})
+		routes = append(routes, route{method, "/mcp/{pool}", access.Call, poolInPath,
+			g.whileAllowed(orProblem(g.serveMCP))})
 	}
 	return routes
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -96,15 +97,29 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Count(string(text), "chmod 600")
 	}
-	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) {
+	e := parallel(t, 0, withTokens(tokens), withEvents(events.New("here")), withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}))
 	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
 	require.Equal(t, 200, status(first))
 	second := addToken(t, tokens, "second", []string{"*"}, "read")
 	require.Eventually(t, func() bool { return status(second) == 200 }, timeout, poll)
+	follow := func(path, secret string) <-chan error { // its end
+		response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+path, nil,
+			"Authorization", "Bearer "+secret))
+		require.NoError(t, err)
+		t.Cleanup(func() { response.Body.Close() })
+		require.Equal(t, 200, response.StatusCode)
+		return background(func() error { return errorOf(io.Copy(io.Discard, response.Body)) })
+	}
+	log1, events1 := follow("/v1/pools/p/logs?follow", first), follow("/v1/events", first)
+	log2, events2 := follow("/v1/pools/p/logs?follow", second), follow("/v1/events", second)
 	require.NoError(t, access.Remove(tokens, "test"))
 	require.Eventually(t, func() bool { return status(first) == 401 }, timeout, poll)
+	require.NoError(t, await(t, log1), "a log is followed no longer")
+	require.NoError(t, await(t, events1))
+	require.Empty(t, log2, "of another token it is")
+	require.Empty(t, events2)
 	require.NoError(t, os.WriteFile(tokens, []byte("half a fi"), 0o600))
 	third := addTokenTo(t, tokens)
 	require.Eventually(t, func() bool { return status(third) == 200 }, timeout, poll, "after a mistake, too")

@@ -65,7 +65,8 @@ func (g *Gateway) routes() []route {
 	}
 	routes = append(routes, g.mcpRoutes()...)
 	if g.config.Events != nil {
-		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool, orProblem(g.getEvents)})
+		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool,
+			g.whileAllowed(orProblem(g.getEvents))})
 	}
 	if g.config.Sessions != nil {
 		routes = append(routes, g.sessionRoutes()...)
@@ -78,8 +79,10 @@ func (g *Gateway) routes() []route {
 	}
 	if g.config.Logs != nil {
 		routes = append(routes,
-			route{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, g.atItsHost(g.getWorkerLog)},
-			route{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, orProblem(g.getPoolLogs)})
+			route{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath,
+				g.whileAllowed(g.atItsHost(g.getWorkerLog))},
+			route{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath,
+				g.whileAllowed(orProblem(g.getPoolLogs))})
 	}
 	if g.config.Samples != nil {
 		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath,
