@@ -258,9 +258,11 @@ func (a *authenticator) fromPeer(c *connection, r *http.Request) (*access.Princi
 type hostNames struct {
 	list func(context.Context) ([]string, error) // the endpoints; nil for none
 
+	reading sync.Mutex // held while list is asked
+	at      time.Time
+
 	mu    sync.Mutex
 	names map[string]bool
-	at    time.Time
 }
 
 // has reports whether the client's certificate, which an authority of --client-ca has signed, is that of a host.
@@ -270,7 +272,10 @@ func (h *hostNames) has(c *connection, r *http.Request) bool {
 	}
 	if !c.isHost {
 		certificate := r.TLS.PeerCertificates[0]
-		c.isHost = h.named(certificate) || h.read(r.Context()) && h.named(certificate)
+		if c.isHost = h.named(certificate); !c.isHost {
+			h.read(r.Context())
+			c.isHost = h.named(certificate)
+		}
 	}
 	return c.isHost
 }
@@ -286,25 +291,27 @@ func (h *hostNames) named(certificate *x509.Certificate) bool {
 	return false
 }
 
-// read reads the list of hosts again, unless that was done just now.
-func (h *hostNames) read(ctx context.Context) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// read reads the list of hosts again, unless that was done just now. Another one waits until it is done.
+func (h *hostNames) read(ctx context.Context) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
 	if time.Since(h.at) < hostsFresh {
-		return false
+		return
 	}
 	h.at = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, hostsFresh)
 	defer cancel()
 	endpoints, err := h.list(ctx)
 	if err != nil {
-		return false
+		return
 	}
-	h.names = make(map[string]bool, len(endpoints))
+	names := make(map[string]bool, len(endpoints))
 	for _, endpoint := range endpoints {
 		if u, err := url.Parse(endpoint); err == nil && u.Hostname() != "" {
-			h.names[u.Hostname()] = true
+			names[u.Hostname()] = true
 		}
 	}
-	return true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.names = names
 }

@@ -451,6 +451,18 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 	require.Equal(t, http.StatusOK, overTCP(t, peers, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
 	require.Equal(t, http.StatusForbidden, overTCP(t, peers, b.gateway.Endpoint(), "/v1/admin/sessions/copy"),
 		"a peer's own certificate has no more rights than a client's")
+
+	asked, answer := make(chan struct{}), make(chan struct{})
+	hosts := &hostNames{names: map[string]bool{"127.0.0.1": true}, list: func(context.Context) ([]string, error) {
+		close(asked)
+		<-answer
+		return nil, nil
+	}}
+	read := background(func() bool { hosts.read(t.Context()); return true })
+	await(t, asked)
+	require.True(t, await(t, background(func() bool { return hosts.named(host.Leaf) })), "while the list is being read")
+	close(answer)
+	await(t, read)
 }
 
 // TestARefusedCallKeepsItsBody has a peer refuse a call, which this host then serves.
