@@ -117,13 +117,21 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
+	if err := decodeOnly(body, into); err != nil {
 		return api.Errorf(api.CodeInvalid, "the body is not the expected JSON: %w", err)
 	}
-	if decoder.More() {
-		return api.Errorf(api.CodeInvalid, "the body holds more than one JSON value")
+	return nil
+}
+
+// decodeOnly decodes JSON text of one value without unknown keys.
+func decodeOnly(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF { // it is never wrapped
+		return errors.New("something follows the JSON value")
 	}
 	return nil
 }

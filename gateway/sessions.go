@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -158,9 +157,7 @@ func postSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool
 
 // decodeSession decodes the body of a request that writes a whole session.
 func decodeSession(body []byte) (document sessions.Session, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&document); err != nil || decoder.More() {
+	if err := decodeOnly(body, &document); err != nil {
 		return document, api.Errorf(api.CodeInvalid,
 			`the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
 	}

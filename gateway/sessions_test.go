@@ -125,7 +125,7 @@ func TestInvalidSessionRequests(t *testing.T) {
 	const path = "/v1/sessions/a"
 	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`).status)
 	for _, r := range [][]string{
-		{"PUT", path, `{"dta":{}}`}, {"PUT", path, ``}, {"PUT", path, `[]`}, {"PUT", path, `{} {}`},
+		{"PUT", path, `{"dta":{}}`}, {"PUT", path, ``}, {"PUT", path, `[]`}, {"PUT", path, `{} {}`}, {"PUT", path, `{}}`},
 		{"PUT", path, `{"id":"b"}`}, {"PUT", path, `{"ttl":"-1s"}`},
 		{"PUT", path, `{"version":1}`, "If-Match", `"2"`}, {"PATCH", path, ``}, {"PATCH", path, `{"version":1}`},
 		{"PATCH", path, `{}`, "If-None-Match", "*"},
@@ -134,7 +134,9 @@ func TestInvalidSessionRequests(t *testing.T) {
 		{"DELETE", path, ``, "If-Match", `"1"`}, {"GET", "/v1/sessions/a%2Fb", ``}, {"GET", "/v1/sessions/a%20b", ``},
 		{"GET", "/v1/sessions/" + strings.Repeat("x", 257), ``},
 	} {
-		e.do(r[0], r[1], r[2], r[3:]...).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+		a := e.do(r[0], r[1], r[2], r[3:]...)
+		a.requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+		require.NotContains(t, a.problem.Detail, "%!")
 	}
 	long := `{"data":{"k":"` + strings.Repeat("x", sessions.MaxBody) + `"}}`
 	e.do("PUT", path, long).requireProblem(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
