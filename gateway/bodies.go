@@ -202,6 +202,7 @@ func (s *memoryShare) growBody(ctx context.Context, n int64) error {
 		return nil // granted at the same moment
 	}
 	m.waiting = slices.Delete(m.waiting, at, at+1)
+	m.grantWaitingLocked()
 	return api.Errorf(api.CodeUnavailable,
 		"no memory for the request's body: other requests use all of it (--body-memory)").After(time.Second)
 }
@@ -278,6 +279,10 @@ func (s *memoryShare) release() {
 	if m.exceeds == s {
 		m.exceeds = nil
 	}
+	m.grantWaitingLocked()
+}
+
+func (m *memoryBudget) grantWaitingLocked() {
 	for len(m.waiting) > 0 && m.grantLocked(m.waiting[0].share, m.waiting[0].bytes) {
 		close(m.waiting[0].granted)
 		m.waiting = m.waiting[1:]

@@ -112,6 +112,31 @@ func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
 	e.requireMemoryFree()
 }
 
+func TestABodyThatWaitsForMemoryNoLongerLetsTheNextOnePass(t *testing.T) {
+	m := &memoryBudget{total: 10}
+	grow := func(ctx context.Context, n int64) (s *memoryShare, done <-chan error) {
+		s = &memoryShare{memory: m}
+		return s, background(func() error { return s.growBody(ctx, n) })
+	}
+	waiting := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.waiting) == n }, timeout, poll)
+	}
+	first, done := grow(t.Context(), 9)
+	require.NoError(t, await(t, done))
+	_, done = grow(t.Context(), 2) // exceeds the total, as one may
+	require.NoError(t, await(t, done))
+	first.release()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, large := grow(ctx, 9)
+	waiting(1)
+	_, small := grow(t.Context(), 1)
+	waiting(2)
+	cancel()
+	require.ErrorIs(t, await(t, large), api.ErrUnavailable)
+	require.NoError(t, await(t, small))
+}
+
 func TestAnnouncedBodiesCostNothing(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
 		withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
