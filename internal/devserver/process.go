@@ -93,8 +93,8 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		return nil, err
 	}
 	started := &serverProcess{
-		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log}, started: announcement{made: make(chan struct{})},
-		done: make(chan struct{}),
+		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log},
+		started: announcement{made: make(chan struct{})}, done: make(chan struct{}),
 	}
 	out := io.MultiWriter(started.tail, &started.started)
 	started.cmd.Stdout, started.cmd.Stderr = out, out
