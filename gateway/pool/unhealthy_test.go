@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
@@ -119,6 +120,20 @@ func TestAWorkerThatStopsByItselfGetsNoFurtherCall(t *testing.T) {
 		require.EqualValues(t, 2, got.answer.Incarnation)
 	}
 	require.Empty(t, e.failures())
+}
+
+// TestAnIsolatedWorkerThatStopsByItselfServesWithACleanProcess: one call ends the use of the process that stops.
+func TestAnIsolatedWorkerThatStopsByItselfServesWithACleanProcess(t *testing.T) {
+	e := newEnv(t)
+	stopping := e.file("stop")
+	e.spec.Pool.Env["STOP_UNTIL"], e.spec.Isolation.By = stopping, spec.IsolateUse
+	proc := e.start(1)
+	require.NoError(t, syscall.Kill(proc.Info().PID, syscall.SIGTERM))
+	e.awaitBegan(stopping)
+	got := e.await(e.call(t.Context(), "echo", "x"))
+	require.NoError(t, got.err)
+	require.EqualValues(t, 1, got.answer.Incarnation)
+	e.letGo(stopping)
 }
 
 // TestAWorkerStopsByItselfUnderLoad: with each answer it gets one more request.

@@ -264,10 +264,11 @@ func (u *upstream) reportFatalLocked() {
 }
 
 // refusedLocked reports whether the call has failed with err because its process stops on its own, and takes no further
-// call. A process that has asked to be replaced continues until its worker has it replaced.
+// call. A process that has asked to be replaced continues until its worker has it replaced, and after one whose use is
+// over comes a clean one.
 func (c *Call) refusedLocked(err error) bool {
 	u := c.upstream
-	return err != nil && u.conn != nil && !u.is(fatal) &&
+	return err != nil && u.conn != nil && !u.is(fatal) && !u.use.ending &&
 		(errors.Is(err, wire.ErrNotBegun) || !wire.Writable(u.conn))
 }
 
