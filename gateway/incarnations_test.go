@@ -338,7 +338,7 @@ func TestAKeyHasAHome(t *testing.T) {
 		endpoint := []*env{a, b}[slot%2].gateway.Endpoint()
 		b.control.with(api.WorkerName("p", slot), func(w *fakeWorker) { w.endpoint = endpoint })
 	}
-	homes, away := map[string]int{}, ""
+	homes, away := map[string]int{}, []string{}
 	for i := range 4 {
 		key := "key " + strconv.Itoa(i)
 		first := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key)
@@ -351,13 +351,21 @@ func TestAKeyHasAHome(t *testing.T) {
 			require.Equal(t, first.header.Get(api.HeaderWorker), l.Worker)
 			require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+l.ID, nil, api.HeaderLeaseToken, l.Token).status)
 			if homes[l.Host]++; l.Host == "there" {
-				away = key
+				away = append(away, key)
 			}
 		}
 	}
 	require.Equal(t, map[string]int{"here": 4, "there": 4}, homes)
+	// a home whose process of the key is busy has the call wait for a while, and can still be used
+	held := background(func() answer {
+		return b.do("POST", "/v1/pools/p/call/hold", quoted(b.file("held")), api.HeaderKey, away[0])
+	})
+	b.awaitHeld(b.file("held.began"))
+	require.Equal(t, 200, a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[0]).status)
+	require.True(t, a.gateway.peers.Reaches(api.Peer{Host: "there", Endpoint: b.gateway.Endpoint()}))
+	b.finish("held", held)
 	require.NoError(t, b.gateway.Close(t.Context()))
-	got := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away)
+	got := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[3])
 	require.Equal(t, 200, got.status, "%s", got.body)
 	require.Contains(t, []string{"p/0", "p/2"}, got.header.Get(api.HeaderWorker), "its home does not answer")
 }

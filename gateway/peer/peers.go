@@ -23,7 +23,7 @@ import (
 
 const (
 	// connectTimeout bounds the TCP and the TLS handshake with a peer together, and the wait for its word about a call, in
-	// addition to the call's patience there.
+	// addition to the longest patience of a call there.
 	connectTimeout = time.Second
 	// maxIdleConnections is for each peer; maxKnown bounds the peers whose failures are remembered.
 	maxIdleConnections = 256
@@ -67,7 +67,8 @@ func (p *Peers) Open(config Config) {
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive}
 	p.transport = &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: maxIdleConnections,
-		IdleConnTimeout: time.Minute, DisableCompression: true, ExpectContinueTimeout: connectTimeout}
+		IdleConnTimeout: time.Minute, DisableCompression: true,
+		ExpectContinueTimeout: maxPatience + connectTimeout}
 	p.transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		secure := tls.Dialer{NetDialer: dialer, Config: &tls.Config{MinVersion: tls.VersionTLS12}}
 		if config.TLS != nil {
