@@ -427,15 +427,19 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 }
 
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
-	e := parallel(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
-	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
-	held := e.heldCall("/v1/pools/p", "a")
-	e.control.setDown(true)
-	await(t, held).requireProblem(t, 503, api.CodeUnavailable)
-	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
-	e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
-	e.control.setDown(false)
-	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+	t.Parallel()
+	for _, after := range []time.Duration{time.Hour, time.Millisecond} {
+		e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }),
+			withConfig(func(c *Config) { c.FenceAfter = after }))
+		lease := e.taken(pool.CheckoutRequest{Holder: "me"})
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+		held := e.heldCall("/v1/pools/p", "a")
+		e.control.setDown(true)
+		await(t, held).requireProblem(t, 503, api.CodeUnavailable)
+		e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+		e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+		e.control.setDown(false)
+		require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+	}
 }

@@ -85,10 +85,12 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 // lease ends here when its time is over. Calls of a pool, which own nothing, continue until FenceAfter; with
 // on_partition = "fence" every call stops at once.
 
-// fencesLocked reports whether no call of the pool may run, because Temporal has not answered for too long.
-func (p *poolState) fencesLocked(now time.Time) bool {
+// fencesLocked reports whether no call of this kind may run, because Temporal has not answered for too long. Unless the
+// pool stops all calls, those under a lease run until it expires.
+func (p *poolState) fencesLocked(kind targetKind, now time.Time) bool {
 	m := p.dispatcher.monitor
-	return m.lost.Load() && (m.fenced(now) || p.specKnown && p.spec.Pool.OnPartition == spec.PartitionFence)
+	return m.lost.Load() &&
+		(kind != underLease && m.fenced(now) || p.specKnown && p.spec.Pool.OnPartition == spec.PartitionFence)
 }
 
 // lostControl acts on the loss of Temporal.
@@ -96,7 +98,7 @@ func (p *poolState) lostControl(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.notify()
-	if !p.fencesLocked(now) {
+	if !p.fencesLocked(underLease, now) {
 		return
 	}
 	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable,

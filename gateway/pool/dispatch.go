@@ -279,7 +279,7 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.closed != nil {
 		return nil, rejected, p.closed
 	}
-	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
+	if p.fencesLocked(t.kind, now) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
 	}
 	var err error
@@ -405,7 +405,7 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed == nil && !p.fencesLocked(now) {
+	if p.closed == nil && !p.fencesLocked(inQueue, now) {
 		for _, u := range p.order {
 			key := "" // of a process that is clean, or becomes so for a key that waits
 			if u.byKey() && (!u.use.begun || u.idleKeyLocked()) {

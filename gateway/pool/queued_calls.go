@@ -185,7 +185,7 @@ func (w *waiter) waited(err error) time.Duration {
 // startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them
 // without the lock. A client gets a worker for itself as soon as it has a free slot.
 func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
-	if p.fencesLocked(now) {
+	if p.fencesLocked(inQueue, now) {
 		return begun
 	}
 	for p.waitingLocked() > 0 {
