@@ -99,9 +99,12 @@ func (g *Gateway) guest(r *http.Request, arrived time.Time) peer.Caller {
 	return caller
 }
 
-// receive reads the body of a forwarded call, which the other gateway sends when a worker has been found for it. It
-// fails if the other gateway has given the call up.
+// receive reads the body of a forwarded call, which the other gateway sends when a worker has been found for it, unless
+// an earlier worker was. It fails if the other gateway has given the call up.
 func receive(w http.ResponseWriter, r *http.Request, caller *peer.Caller, plain bool, limit int64) ([]byte, error) {
+	if body := connectionOf(r).body; body != nil {
+		return body, nil
+	}
 	reads := http.NewResponseController(w)
 	_ = reads.SetReadDeadline(time.Now().Add(claimTimeout))
 	defer func() { _ = reads.SetReadDeadline(time.Time{}) }()

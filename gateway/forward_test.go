@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,6 +104,22 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	require.Equal(t, http.StatusOK, await(t, heldThere).status)
 	a.release(a.file("held"))
 	require.Equal(t, "p/0", await(t, held).header.Get(api.HeaderWorker))
+}
+
+// A forwarded call whose worker there takes no more starts again on another one, with the body that it has sent.
+func TestAForwardedCallStartsAgain(t *testing.T) {
+	t.Parallel()
+	stopping := filepath.Join(t.TempDir(), "stop")
+	b := openThere(t, withSpecEnv("STOP_UNTIL", stopping))
+	stops := b.processes.List()[0].Info().PID
+	b.start(3, 1)
+	require.Equal(t, http.StatusOK, b.do("POST", "/v1/pools/p/workers/3/call/echo", "x").status) // p/1 is next
+	require.NoError(t, syscall.Kill(stops, syscall.SIGTERM))
+	b.awaitHeld(stopping + ".began")
+	got := openHere(t, b, 0).do("POST", "/v1/pools/p/call/echo", "hello")
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Equal(t, "hello", string(got.body))
+	b.release(stopping)
 }
 
 func TestAHostWithoutWorkersServesThePool(t *testing.T) {

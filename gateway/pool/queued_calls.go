@@ -30,9 +30,9 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	}
 	w.timeout = limits.Timeout.D()
 	switch {
-	case again:
 	case t.guest != nil:
 		p.welcomeLocked(w, *t.guest, now)
+	case again:
 	case ahead:
 		w.arrival, w.timeout = arrival{at: now, seq: 1}, maxHookWait // its caller bounds the wait
 	default:
