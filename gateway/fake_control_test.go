@@ -28,7 +28,9 @@ type fakeControl struct {
 	blockedHolders []string      // the holders of those
 	lost           []string      // holder and worker of checkouts whose answer was lost
 	roster         chan struct{} // if set, Status waits until it is closed, whatever its deadline
-	history        []string      // every grant, in order
+	// refuse, if set, is asked about checkins: with how many there were.
+	refuse  func(ctx context.Context, checkins int) error
+	history []string // every grant, in order
 }
 
 type fakeWorker struct {
@@ -220,8 +222,18 @@ func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	return api.CheckinResult{State: e.state}, nil
 }
 
-func (b *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
+func (b *fakeControl) beginCheckin(ctx context.Context) error {
 	err := b.begin("checkin")
+	if refuse, n := b.refuse, b.asked["checkin"]; err == nil && refuse != nil {
+		b.mu.Unlock()
+		err = refuse(ctx, n)
+		b.mu.Lock()
+	}
+	return err
+}
+
+func (b *fakeControl) Checkin(ctx context.Context, r api.CheckinRequest) error {
+	err := b.beginCheckin(ctx)
 	defer b.mu.Unlock()
 	if err == nil {
 		_, _ = b.checkin(r) // a stale signal is not an error, only counted
@@ -229,8 +241,8 @@ func (b *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
 	return err
 }
 
-func (b *fakeControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
-	err := b.begin("checkin")
+func (b *fakeControl) CheckinNow(ctx context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+	err := b.beginCheckin(ctx)
 	defer b.mu.Unlock()
 	if err != nil {
 		return api.CheckinResult{}, err

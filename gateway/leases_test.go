@@ -443,3 +443,33 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 	}
 }
+
+// So is one whose client has left before Temporal answered, and one that Temporal has refused for its rate limit.
+func TestACheckinThatTemporalMayNotHaveIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(ctx context.Context) error{
+		"cancelled": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"throttled": func(context.Context) error { return api.Errorf(api.CodeBusy, "Temporal's rate limit is exceeded") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, lease := openLeased(t)
+			ctx, leave := context.WithCancel(t.Context())
+			e.control.refuse = func(ctx context.Context, checkins int) error {
+				leave()
+				if checkins == 1 || checkins == 2 && name == "throttled" {
+					return refuse(ctx)
+				}
+				return nil
+			}
+			request := requestOf(ctx, t, "DELETE", "http://gateway/v1/leases/"+lease.ID, nil)
+			if answer, err := e.http.Do(request); err == nil {
+				answer.Body.Close()
+			}
+			require.Eventually(t, func() bool {
+				returned := false
+				e.control.with("p/0", func(w *fakeWorker) { returned = w.lease == nil })
+				return returned
+			}, timeout, poll)
+		})
+	}
+}

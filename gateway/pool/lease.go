@@ -84,7 +84,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 	result, err := d.config.Control.CheckinNow(ctx, request)
 	if err == nil {
 		d.returned(ref)
-	} else if api.CodeOf(err) == api.CodeUnavailable {
+	} else if mayBeLost(err) {
 		d.work.Go(func() { d.checkinLater(request) })
 	}
 	return result, err
@@ -98,6 +98,13 @@ func (u *upstream) checkedIn() {
 	u.openedLocked()
 }
 
+// mayBeLost reports whether Temporal may not have what failed with err: it has not answered in time, or has refused it
+// for its rate limit.
+func mayBeLost(err error) bool {
+	code := api.CodeOf(err)
+	return err != nil && (code == "" || code == api.CodeUnavailable || code == api.CodeBusy)
+}
+
 // checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
 func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
 	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
@@ -106,7 +113,7 @@ func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
 		attempt, done := context.WithTimeout(ctx, controlTimeout)
 		err := d.config.Control.Checkin(attempt, r)
 		done()
-		if api.CodeOf(err) != api.CodeUnavailable {
+		if !mayBeLost(err) {
 			return
 		}
 	}
