@@ -189,7 +189,7 @@ func (d *frames) readFrames(c *Conn, r frameReader) error {
 	}
 }
 
-// maxContentType bounds the content type of a stream, which waits with its chunk outside of any budget.
+// maxContentType bounds the content type of a stream.
 const maxContentType = 256
 
 func (d *frames) receive(c *Conn, h head, rest []byte) error {

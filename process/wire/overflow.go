@@ -72,12 +72,15 @@ func (c *Conn) drainOverflow(x *Exchange) {
 // largeChunk is the size in bytes from which a chunk is alone in the channel.
 const largeChunk = 64 << 10
 
+// eventOverhead is the memory of a chunk beside its data, in bytes.
+const eventOverhead = 128
+
 // chunkSize is what counts towards streamBuffer; 0 for a response.
 func (e Event) chunkSize() int {
 	if !e.isChunk {
 		return 0
 	}
-	return len(e.data)
+	return len(e.data) + len(e.kind) + eventOverhead
 }
 
 // offerLocked puts an event into the channel if there is room.

@@ -51,35 +51,35 @@ func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 }
 
 func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
-	const piece = 100 << 10
-	c, p := newPeer(t, Options{MaxInflight: 2})
-	tokens := make(chan struct{})
-	done, got := slowStream(within(t), c, tokens)
-	slow := p.read()
-	cancelled := make(chan Frame, 1)
-	go func() { cancelled <- p.read() }()
-	body := bytes.Repeat([]byte("x"), piece)
-	for range 2 * streamBuffer / piece {
-		p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: body})
-	}
-	asked := await(t, cancelled)
-	require.Equal(t, FrameCancel, asked.Type)
-	require.Equal(t, slow.ID, asked.ID)
-	require.Equal(t, 1, c.InFlight(), "the place is taken until the worker answers")
+	for _, piece := range []int{100 << 10, 0} {
+		c, p := newPeer(t, Options{MaxInflight: 2})
+		tokens := make(chan struct{})
+		done, got := slowStream(within(t), c, tokens)
+		slow := p.read()
+		cancelled := make(chan Frame, 1)
+		go func() { cancelled <- p.read() }()
+		chunk, err := AppendFrame(nil, Frame{Type: FrameChunk, ID: slow.ID, Payload: bytes.Repeat([]byte("x"), piece)})
+		require.NoError(t, err)
+		require.NoError(t, errorOf(p.conn.Write(bytes.Repeat(chunk, 2*streamBuffer/(piece+eventOverhead)))))
+		asked := await(t, cancelled)
+		require.Equal(t, FrameCancel, asked.Type)
+		require.Equal(t, slow.ID, asked.ID)
+		require.Equal(t, 1, c.InFlight(), "the place is taken until the worker answers")
 
-	close(tokens)
-	end := await(t, done)
-	require.ErrorIs(t, end.err, ErrSlowReader)
-	require.LessOrEqual(t, len(strings.Join(*got, "")), streamBuffer, "what waited was dropped")
-	require.Zero(t, buffered.Load())
-	p.write(Frame{Type: FrameError, ID: slow.ID, Payload: []byte(`{"code":"cancelled"}`)})
-	other := callAsync(within(t), c, Request{Method: "m"})
-	other2 := callAsync(within(t), c, Request{Method: "m"})
-	for range 2 {
-		p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+		close(tokens)
+		end := await(t, done)
+		require.ErrorIs(t, end.err, ErrSlowReader)
+		require.LessOrEqual(t, len(strings.Join(*got, "")), streamBuffer, "what waited was dropped")
+		require.Zero(t, buffered.Load())
+		p.write(Frame{Type: FrameError, ID: slow.ID, Payload: []byte(`{"code":"cancelled"}`)})
+		other := callAsync(within(t), c, Request{Method: "m"})
+		other2 := callAsync(within(t), c, Request{Method: "m"})
+		for range 2 {
+			p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+		}
+		require.NoError(t, await(t, other).err)
+		require.NoError(t, await(t, other2).err)
 	}
-	require.NoError(t, await(t, other).err)
-	require.NoError(t, await(t, other2).err)
 }
 
 // TestSlowReadersShareABudget: each is within its own buffer. What ends gives back what it had.
