@@ -58,10 +58,7 @@ func (d *jsonrpc) receive(c *Conn, raw []byte) error {
 		c.receive(Incoming{Method: *m.Method, Params: m.Params, conn: c}) // some servers send it with the id null
 		return nil
 	case m.Method != nil:
-		if c.receive(Incoming{Method: *m.Method, Params: m.Params, ID: m.ID, conn: c}) {
-			return nil
-		}
-		return d.answerRequest(c, m.ID, *m.Method, m.Params)
+		return d.receiveRequest(c, m.ID, *m.Method, m.Params)
 	case m.ID == nil:
 		return violation("a message with neither method nor id")
 	}
@@ -172,13 +169,16 @@ func defaultAnswer(method string, params []byte) (string, bool) {
 	return "", false
 }
 
-// answerRequest answers a request of the server.
-func (d *jsonrpc) answerRequest(c *Conn, id json.RawMessage, method string, params []byte) error {
+// receiveRequest passes a request of the server on, or answers it.
+func (d *jsonrpc) receiveRequest(c *Conn, id json.RawMessage, method string, params []byte) error {
 	if c.out.backlogged() > int(c.o.MaxMessage) {
 		return violation("it sends requests faster than it reads the responses")
 	}
 	if first := id[0]; first != '"' && first != '-' && (first < '0' || first > '9') {
 		return violation("a request with id %.40s: an id is a string or a number", id)
+	}
+	if c.receive(Incoming{Method: method, Params: params, ID: id, conn: c}) {
+		return nil
 	}
 	if result, known := defaultAnswer(method, params); known {
 		Incoming{ID: id, conn: c}.Answer(json.RawMessage(result), nil)

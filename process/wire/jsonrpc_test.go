@@ -263,7 +263,7 @@ func TestAnMCPServerOutlivesCancels(t *testing.T) {
 }
 
 func TestAReceiverAnswersTheServersRequests(t *testing.T) {
-	c, server := newRPC(t, FramingLine, Options{})
+	c, server := newRPC(t, FramingLine, Options{MaxMessage: 64 << 10})
 	received := make(chan Incoming, 2)
 	Receive(c, func(m Incoming) bool { received <- m; return m.Method == "roots/list" })
 	server.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
@@ -276,6 +276,13 @@ func TestAReceiverAnswersTheServersRequests(t *testing.T) {
 	require.Equal(t, "no", server.read().Error.Message)
 	server.write(`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}`)
 	require.Equal(t, "-32601", server.read().Error.Code.String(), "nobody has taken it")
+
+	Receive(c, func(m Incoming) bool { m.Answer(nil, []byte(`{"code":-1,"message":"no"}`)); return true })
+	for sent := 0; sent < 1<<20 && c.Err() == nil; sent++ { // which it does not read
+		_, _ = server.out.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"roots/list"}` + "\n"))
+	}
+	await(t, c.Done())
+	require.ErrorContains(t, c.Err(), "faster than it reads")
 }
 
 func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
