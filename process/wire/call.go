@@ -114,9 +114,9 @@ func (x *Exchange) Begin(c *Conn) bool {
 		x.mu.Unlock()
 		return false
 	}
-	err = x.send()
+	answered, err := x.send()
 	x.mu.Unlock()
-	if err != nil {
+	if err != nil && !answered {
 		c.deliver(x, Event{err: err, final: true})
 	}
 	return true
@@ -190,11 +190,13 @@ func (x *Exchange) sendInTurn(c *Conn) error {
 	if err := c.take(call, x); err != nil {
 		return &CallError{Err: err}
 	}
-	return x.send()
+	_, err := x.send()
+	return err
 }
 
-// send sends the request, and gives up its place if that fails; x.mu is held. Its error is a *CallError.
-func (x *Exchange) send() error {
+// send sends the request, and gives up its place if that fails; x.mu is held. Its error is a *CallError. answered says
+// that the worker has responded to a request that it did not get: the final event is there or about to be.
+func (x *Exchange) send() (answered bool, err error) {
 	c, timeout := x.conn, int64(-1)
 	if deadline, ok := x.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
@@ -210,18 +212,18 @@ func (x *Exchange) send() error {
 		buffers.Put(buf)
 	}
 	if err == nil {
-		return nil
+		return false, nil
 	}
 	started := x.mayHaveLeft()
 	if started {
 		c.fail(err) // part of a message is in the stream, so nothing can follow it
 	}
 	c.mu.Lock()
-	if x.call.id == x.id { // else the worker responded to a request that it did not get
+	if answered = x.call.id != x.id; !answered {
 		c.releaseLocked(x.call)
 	}
 	c.mu.Unlock()
-	return &CallError{Started: started, Err: err}
+	return answered, &CallError{Started: started, Err: err}
 }
 
 // mayHaveLeft reports whether any byte of the request may have reached the worker; x.mu is held.

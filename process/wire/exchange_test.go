@@ -2,7 +2,9 @@ package wire
 
 import (
 	"context"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -123,4 +125,35 @@ func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {
 	requireStarted(t, false, err)
 	require.ErrorIs(t, err, ErrNotBegun)
 	require.NoError(t, c.Err())
+}
+
+// failingBody fails the write of a large body, after it has called itself.
+type failingBody func()
+
+func (before failingBody) tryWrite(data []byte) (int, error) {
+	if len(data) <= maxJoinedPayload {
+		return len(data), nil
+	}
+	before()
+	return 0, syscall.EPIPE
+}
+
+func TestAnExchangeEndsOnceThoughItIsAnsweredBeforeItIsSent(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	x := Prepare(within(t), Request{Method: "m", Payload: make([]byte, maxJoinedPayload+1)}, nil)
+	c.out.mu.Lock()
+	c.out.nonBlocking = failingBody(func() {
+		p.write(Frame{Type: FrameResponse, ID: x.id})
+		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond)
+	})
+	c.out.mu.Unlock()
+	require.True(t, x.Begin(c))
+	require.NoError(t, c.Close())
+	ends := 0
+	for len(x.events) > 0 {
+		if e := <-x.events; e.final {
+			ends++
+		}
+	}
+	require.Equal(t, 1, ends, "the next call that gets the Exchange would get the second")
 }
