@@ -16,8 +16,7 @@ const (
 	FrameHello      FrameType = 1  // both directions, first: version and limits
 	FrameRequest    FrameType = 2  // to the worker: a call
 	FrameNotify     FrameType = 3  // to the worker: a call without a response; to the host: UnhealthyMethod
-	FrameChunk      FrameType = 4  // part of a streamed response, or of a request body after FlagMore
-	FrameEnd        FrameType = 5  // to the worker: the request body is complete
+	FrameChunk      FrameType = 4  // to the host: part of a streamed response
 	FrameResponse   FrameType = 6  // to the host: the call's result
 	FrameError      FrameType = 7  // to the host: the failure of a call or a ping
 	FrameCancel     FrameType = 8  // to the worker: respond to this call soon, its result is not needed
@@ -35,7 +34,6 @@ var frameRules = [...]struct{ id, method, control bool }{
 	FrameRequest:    {id: true, method: true},
 	FrameNotify:     {method: true},
 	FrameChunk:      {id: true},
-	FrameEnd:        {id: true},
 	FrameResponse:   {id: true},
 	FrameError:      {id: true, control: true},
 	FrameCancel:     {id: true},
@@ -45,9 +43,6 @@ var frameRules = [...]struct{ id, method, control bool }{
 	FrameHostResult: {id: true},
 	FrameHostError:  {id: true, control: true},
 }
-
-// FlagMore on a Request means that its body continues in Chunk frames until End.
-const FlagMore uint8 = 1
 
 // ProtocolVersion is the version of the frames protocol that this package speaks.
 const ProtocolVersion = 1
@@ -60,7 +55,6 @@ const (
 // Frame is a decoded frame. Its slices alias the decoded bytes.
 type Frame struct {
 	Type    FrameType
-	Flags   uint8
 	ID      uint32
 	Method  string
 	Headers map[string]string
@@ -86,7 +80,7 @@ func appendHead(dst []byte, f Frame, t Trace, timeout int64) ([]byte, error) {
 		return dst, ErrInvalidMethod
 	}
 	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0, byte(f.Type), f.Flags, byte(len(f.Method)>>8), byte(len(f.Method)),
+	dst = append(dst, 0, 0, 0, 0, byte(f.Type), 0, byte(len(f.Method)>>8), byte(len(f.Method)),
 		byte(f.ID>>24), byte(f.ID>>16), byte(f.ID>>8), byte(f.ID), 0, 0, 0, 0)
 	dst = append(dst, f.Method...)
 	at := len(dst)
@@ -122,7 +116,6 @@ func appendHead(dst []byte, f Frame, t Trace, timeout int64) ([]byte, error) {
 // head is the fixed part of a frame.
 type head struct {
 	kind    FrameType
-	flags   uint8
 	method  int // bytes
 	headers int // bytes
 	id      uint32
@@ -137,7 +130,6 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 	n := int64(binary.BigEndian.Uint32(b))
 	h := head{
 		kind:    FrameType(b[4]),
-		flags:   b[5],
 		method:  int(binary.BigEndian.Uint16(b[6:])),
 		id:      binary.BigEndian.Uint32(b[8:]),
 		headers: int(binary.BigEndian.Uint32(b[12:])),
@@ -146,8 +138,8 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 	switch {
 	case h.kind < FrameHello || h.kind > FrameHostError:
 		return h, violation("unknown frame type %d", h.kind)
-	case h.flags != 0 && (h.flags != FlagMore || h.kind != FrameRequest):
-		return h, violation("flags %#x on a frame of type %d", h.flags, h.kind)
+	case b[5] != 0:
+		return h, violation("flags %#x on a frame of type %d", b[5], h.kind)
 	case (h.id != 0) != frameRules[h.kind].id:
 		return h, violation("id %d on a frame of type %d", h.id, h.kind)
 	case (h.method != 0) != frameRules[h.kind].method:
@@ -174,7 +166,7 @@ func (h head) frame(rest []byte) (Frame, error) {
 		return Frame{}, violation("a method that is not UTF-8")
 	}
 	return Frame{
-		Type: h.kind, Flags: h.flags, ID: h.id,
+		Type: h.kind, ID: h.id,
 		Method: string(rest[:h.method]), Headers: headers, Payload: rest[h.method+h.headers:],
 	}, nil
 }

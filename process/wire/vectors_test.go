@@ -28,7 +28,6 @@ func unhex(t testing.TB, s string) []byte {
 type goodVector struct {
 	Name, Hex, Method, Payload string
 	Type                       FrameType
-	Flags                      uint8
 	ID                         uint32
 	Headers                    map[string]string
 	MaxMessage                 int64 `json:"max_message"`
@@ -47,7 +46,7 @@ func TestValidVectorsRoundTrip(t *testing.T) {
 		got, n, err := DecodeFrame(raw, orDefault(v.MaxMessage))
 		require.NoError(t, err, v.Name)
 		require.Equal(t, len(raw), n, v.Name)
-		want := Frame{Type: v.Type, Flags: v.Flags, ID: v.ID, Method: v.Method, Payload: unhex(t, v.Payload)}
+		want := Frame{Type: v.Type, ID: v.ID, Method: v.Method, Payload: unhex(t, v.Payload)}
 		if len(v.Headers) > 0 {
 			want.Headers = v.Headers
 		}

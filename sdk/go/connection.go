@@ -44,7 +44,6 @@ type connection struct {
 	mu         sync.Mutex
 	maxMessage int64
 	inFlight   map[uint32]context.CancelCauseFunc
-	uploads    map[uint32]*wire.Frame // requests whose body is not complete; nil after a refusal
 	hostCalls  map[uint32]chan hostAnswer
 	lastCall   uint32 // id of the latest host call
 	closed     bool
@@ -60,8 +59,7 @@ type hostAnswer struct {
 func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *connection {
 	c := &connection{
 		worker: w, of: of, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
-		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*wire.Frame),
-		hostCalls: make(map[uint32]chan hostAnswer),
+		inFlight: make(map[uint32]context.CancelCauseFunc), hostCalls: make(map[uint32]chan hostAnswer),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
@@ -170,26 +168,11 @@ func (c *connection) handle(f wire.Frame) error {
 	case wire.FrameHello:
 		return c.hello(f.Payload)
 	case wire.FrameRequest:
-		if f.Flags&wire.FlagMore == 0 {
-			return c.request(f)
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.uploads[f.ID] = &f
-	case wire.FrameChunk:
-		return c.chunk(f)
-	case wire.FrameEnd:
-		c.mu.Lock()
-		request := c.uploads[f.ID]
-		delete(c.uploads, f.ID)
-		c.mu.Unlock()
-		if request != nil {
-			return c.request(*request)
-		}
+		return c.request(f)
 	case wire.FrameNotify:
 		c.notification(f)
 	case wire.FrameCancel:
-		return c.cancel(f.ID)
+		c.cancel(f.ID)
 	case wire.FramePing:
 		return c.ping(f.ID)
 	case wire.FrameHostResult, wire.FrameHostError:
@@ -219,33 +202,12 @@ func (c *connection) hello(payload []byte) error {
 	return nil
 }
 
-// chunk adds to a request's body, and refuses it when it exceeds the limit.
-func (c *connection) chunk(f wire.Frame) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	request := c.uploads[f.ID]
-	if request == nil { // the rest of a refused or cancelled request
-		return nil
-	}
-	request.Payload = append(request.Payload, f.Payload...)
-	if int64(len(request.Payload)) <= c.maxMessage {
-		return nil
-	}
-	c.uploads[f.ID] = nil
-	return c.sendError(f.ID, Errorf(wire.CodeTooLarge, "the request body exceeds the limit of %d bytes", c.maxMessage))
-}
-
-func (c *connection) cancel(id uint32) error {
+func (c *connection) cancel(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if stop, running := c.inFlight[id]; running {
 		stop(errCancelled)
 	}
-	if c.uploads[id] == nil {
-		return nil
-	}
-	c.uploads[id] = nil
-	return c.sendError(id, Errorf(wire.CodeCancelled, "cancelled before it started"))
 }
 
 // send writes one frame.

@@ -7,7 +7,6 @@ import * as frames from './frames.js'
 import { collected } from './garbage.js'
 import { errorPayload, exceptionPayload, logThrown, notBegun, respond } from './responses.js'
 import { inSpan } from './tracing.js'
-import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
 const maxHostCallId = 0x3fffffff
@@ -26,7 +25,6 @@ export class Connection {
   #active = 0 // running calls and notifications
   #hostCallId = 0 // of the latest host call
   #hostCalls = new Map() // host call id → {resolve, reject}
-  #uploads = new Uploads()
   #stopping = false // if it is set, no call begins
   #closed = false
 
@@ -103,25 +101,13 @@ export class Connection {
     const { type, id, payload } = frame
     switch (type) {
       case frames.REQUEST:
-        if (frame.flags) this.#uploads.begin(frame)
-        else this.#request(frame)
+        this.#request(frame)
         return
       case frames.NOTIFY:
         this.#notification(frame)
         return
-      case frames.CHUNK:
-        if (this.#uploads.add(id, payload, this.maxMessage)) {
-          this.send(frames.ERROR, { id, payload: errorPayload('too_large', `request body exceeds the limit of ${this.maxMessage} bytes`) })
-        }
-        return
-      case frames.END: {
-        const request = this.#uploads.end(id)
-        if (request) this.#request(request)
-        return
-      }
       case frames.CANCEL:
         this.#calls.get(id)?.cancel()
-        if (this.#uploads.drop(id)) this.send(frames.ERROR, { id, payload: errorPayload('cancelled', 'cancelled before it started') })
         return
       case frames.PING:
         this.#ping(id)

@@ -6,7 +6,6 @@ export const HELLO = 1
 export const REQUEST = 2
 export const NOTIFY = 3
 export const CHUNK = 4
-export const END = 5
 export const RESPONSE = 6
 export const ERROR = 7
 export const CANCEL = 8
@@ -16,7 +15,6 @@ export const HOST_CALL = 11
 export const HOST_RESULT = 12
 export const HOST_ERROR = 13
 
-export const MORE = 1 // flag of a REQUEST whose body continues in CHUNK frames
 export const HEAD = 16 // bytes: length 4, type 1, flags 1, method's length 2, id 4, headers' length 4
 export const FIXED = 12 // bytes of the head that are included in length
 export const MAX_METHOD = 1024
@@ -32,13 +30,13 @@ const empty = Buffer.alloc(0)
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** Returns one frame as a Buffer. headers is an encoded block, see encodeHeaders; payload a Buffer or a string. */
-export function encode(type, { id = 0, method = '', headers = empty, payload = empty, flags = 0 } = {}) {
+export function encode(type, { id = 0, method = '', headers = empty, payload = empty } = {}) {
   const name = Buffer.byteLength(method)
   const size = typeof payload === 'string' ? Buffer.byteLength(payload) : payload.length
   const frame = Buffer.allocUnsafe(HEAD + name + headers.length + size)
   frame.writeUInt32BE(FIXED + name + headers.length + size, 0)
   frame[4] = type
-  frame[5] = flags
+  frame[5] = 0
   frame.writeUInt16BE(name, 6)
   frame.writeUInt32BE(id, 8)
   frame.writeUInt32BE(headers.length, 12)
@@ -78,7 +76,7 @@ export function decode(data, offset = 0, maxMessage = MAX_MESSAGE) {
 
 function check(length, type, flags, name, id, block, maxMessage) {
   if (type < HELLO || type > HOST_ERROR) throw new ProtocolError(`unknown frame type ${type}`)
-  if (flags && (flags !== MORE || type !== REQUEST)) throw new ProtocolError(`invalid flags ${flags} in a frame of type ${type}`)
+  if (flags) throw new ProtocolError(`invalid flags ${flags} in a frame of type ${type}`)
   if ((id !== 0) === withoutId.has(type)) throw new ProtocolError(`invalid id ${id} in a frame of type ${type}`)
   if ((name !== 0) !== withMethod.has(type)) throw new ProtocolError(`invalid method length ${name} in a frame of type ${type}`)
   if (name > MAX_METHOD) throw new ProtocolError(`method of ${name} bytes exceeds the limit of ${MAX_METHOD}`)

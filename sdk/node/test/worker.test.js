@@ -168,24 +168,6 @@ test('host calls', async (t) => {
   assert.deepEqual(json(await host.expect(frames.RESPONSE, id)), [true, 'unsupported', 'no'])
 })
 
-test('request bodies in chunks', async (t) => {
-  const host = await start(t, `method('echo', { raw: true }, (b) => b); run()`, { maxMessage: 100 })
-  const begin = (id, payload) => host.send(frames.REQUEST, { id, method: 'echo', payload, flags: frames.MORE })
-  begin(1, 'a')
-  host.send(frames.CHUNK, { id: 1, payload: 'b' })
-  host.send(frames.END, { id: 1 })
-  assert.equal((await host.expect(frames.RESPONSE, 1)).payload.toString(), 'ab')
-  begin(2, 'x'.repeat(60))
-  host.send(frames.CHUNK, { id: 2, payload: 'x'.repeat(60) })
-  assert.equal(json(await host.expect(frames.ERROR, 2)).code, 'too_large')
-  host.send(frames.END, { id: 2 })
-  begin(3, '')
-  host.send(frames.CANCEL, { id: 3 })
-  assert.equal(json(await host.expect(frames.ERROR, 3)).code, 'cancelled')
-  host.send(frames.END, { id: 3 })
-  assert.equal((await host.expect(frames.RESPONSE, host.request('echo', 'next'))).payload.toString(), 'next')
-})
-
 test('garbage is collected when the host asks, if gc is exposed', async (t) => {
   const host = await start(t, `let asked = 0; globalThis.gc = () => asked++; method('get', () => asked); run()`)
   host.send(frames.NOTIFY, { method: 'tempool.gc' })

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     Frame = Tuple[int, int, int, bytes, bytes, bytes]  # type, flags, id, method, headers, payload
 
-HELLO, REQUEST, NOTIFY, CHUNK, END, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CALL, HOST_RESULT, HOST_ERROR = range(1, 14)
-MORE = 1  # flag of a REQUEST whose body continues in CHUNK frames
+HELLO, REQUEST, NOTIFY, CHUNK, _, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CALL, HOST_RESULT, HOST_ERROR = range(1, 14)
 
 HEAD = struct.Struct(">IBBHII")  # length, type, flags, bytes of method, id, bytes of headers
 HEAD_WORDS = struct.Struct(">IIII")  # the same; type, flags and bytes of method are one number
@@ -31,9 +30,9 @@ CONTROL = frozenset((HELLO, ERROR, HOST_ERROR))
 _WITHOUT_ID = frozenset((HELLO, NOTIFY))
 
 
-def encode(kind: int, id: int = 0, method: bytes = b"", headers: bytes = b"", payload: bytes = b"", flags: int = 0) -> bytes:
+def encode(kind: int, id: int = 0, method: bytes = b"", headers: bytes = b"", payload: bytes = b"") -> bytes:
     """Returns one frame as bytes. headers is an encoded block, see encode_headers."""
-    head = HEAD.pack(FIXED + len(method) + len(headers) + len(payload), kind, flags, len(method), id, len(headers))
+    head = HEAD.pack(FIXED + len(method) + len(headers) + len(payload), kind, 0, len(method), id, len(headers))
     return b"".join((head, method, headers, payload))
 
 
@@ -41,7 +40,7 @@ def check(length: int, kind: int, flags: int, method: int, id: int, headers: int
     """Raises ProtocolError if a frame head is invalid. The arguments are HEAD's fields."""
     if not HELLO <= kind <= HOST_ERROR:
         raise ProtocolError("unknown frame type %d" % kind)
-    if flags and (flags != MORE or kind != REQUEST):
+    if flags:
         raise ProtocolError("invalid flags %#x in a frame of type %d" % (flags, kind))
     if (id != 0) == (kind in _WITHOUT_ID):
         raise ProtocolError("invalid id %d in a frame of type %d" % (id, kind))

@@ -13,7 +13,6 @@ from .connection import READ, Closed
 from .context import Context, bind
 from .errors import ProtocolError
 from .host import hello, host_result, max_message_of
-from .uploads import Uploads
 
 TYPE_CHECKING = False  # the import of typing would slow the start of every worker
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ class Serial:
         self.send = self.stream.send
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.calls = {name: method.call for name, method in self.methods.items() if not method.streams}
-        self.uploads = Uploads()
         self.waiting: Deque[frames.Frame] = deque()  # frames received during a handler's host call or check for cancellation
         self.cancelled: Set[int] = set()  # calls cancelled while running or waiting
         self.host_results: Dict[int, Optional[Tuple[int, bytes]]] = {}  # host call id → its result
@@ -218,19 +216,13 @@ class Serial:
 
     def _handle(self, frame: frames.Frame) -> None:
         """Handles a frame while no handler runs."""
-        kind, flags, id, name, headers, body = frame
+        kind, _, id, name, headers, body = frame
         if kind == frames.REQUEST and self.accepted is not None and id not in self.accepted:
             self.send(frames.ERROR, id, responses.NOT_BEGUN)
-        elif kind == frames.REQUEST and not flags:
+        elif kind == frames.REQUEST:
             self._serve(id, name, headers, body)
         elif kind == frames.NOTIFY:
             self._notification(name, headers, body)
-        elif kind in (frames.REQUEST, frames.CHUNK, frames.END):
-            request = self.uploads.add(frame, self.max_message)
-            if isinstance(request, bytes):
-                self.send(frames.ERROR, id, request)
-            elif request is not None:
-                self._serve(*request)
         else:
             self._handle_now(frame)
 
@@ -255,7 +247,7 @@ class Serial:
                 self.host_results[id] = (kind, body)
         elif kind == frames.HELLO:
             self.stream.max_message = max_message_of(body)
-        elif kind in (frames.REQUEST, frames.NOTIFY, frames.CHUNK, frames.END):
+        elif kind in (frames.REQUEST, frames.NOTIFY):
             return False
         else:
             raise ProtocolError("unexpected frame of type %d: only workers send it" % kind)
@@ -266,10 +258,10 @@ class Serial:
         if self.call is not None and self.call[0] == id:
             self.cancelled.add(id)
             return
-        queued = [f for f in self.waiting if f[2] == id and f[0] != frames.NOTIFY]
+        queued = [f for f in self.waiting if f[2] == id and f[0] == frames.REQUEST]
         for frame in queued:
             self.waiting.remove(frame)
-        if self.uploads.drop(id) or queued:
+        if queued:
             self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
     def _notification(self, name: bytes, headers: bytes, body: bytes) -> None:

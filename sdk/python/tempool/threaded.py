@@ -12,7 +12,6 @@ from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
 from .host import hello, host_result, max_message_of
-from .uploads import Uploads
 
 TYPE_CHECKING = False  # the import of typing would slow the start of every worker
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class Threaded:
         self.loop = loop
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
-        self.uploads = Uploads()
         self.requests: queue.SimpleQueue[Optional[_Call]] = queue.SimpleQueue()  # bounded by the spec's max_inflight
         self.lock = threading.Lock()  # guards the fields below
         self.unanswered: Dict[int, _Call] = {}  # id → the call: queued, running or cancelled
@@ -100,17 +98,11 @@ class Threaded:
             raise self.exit
 
     def _handle(self, frame: frames.Frame) -> None:
-        kind, flags, id, name, headers, body = frame
-        if kind == frames.REQUEST and not flags:
+        kind, _, id, name, headers, body = frame
+        if kind == frames.REQUEST:
             self._queue(id, name, headers, body)
         elif kind == frames.NOTIFY:
             self._queue(0, name, headers, body)
-        elif kind in (frames.REQUEST, frames.CHUNK, frames.END):
-            request = self.uploads.add(frame, self.max_message)
-            if isinstance(request, bytes):
-                self.send(frames.ERROR, id, request)
-            elif request is not None:
-                self._queue(*request)
         elif kind == frames.PING:
             if self.check is None:
                 self.send(frames.PONG, id)
@@ -172,7 +164,7 @@ class Threaded:
                     del self.unanswered[id]
                 elif call.future is not None:
                     self.loop.call(call.cancel)
-        if self.uploads.drop(id) or (call is not None and not call.running):
+        if call is not None and not call.running:
             self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
     def _work(self) -> None:

@@ -45,8 +45,8 @@ class Host:
             self.process.wait()
             self.logs.close()
 
-    def send(self, kind, id=0, method=b"", headers=None, payload=b"", flags=0):
-        self.socket.sendall(frames.encode(kind, id, method, frames.encode_headers(headers or {}), payload, flags))
+    def send(self, kind, id=0, method=b"", headers=None, payload=b""):
+        self.socket.sendall(frames.encode(kind, id, method, frames.encode_headers(headers or {}), payload))
 
     def read(self):
         """The next frame, or None at the end of the stream."""

@@ -24,7 +24,7 @@ class Frames(unittest.TestCase):
                 self.assertEqual(
                     (kind, flags, id, method, headers, payload),
                     (v["type"], v["flags"], v["id"], v["method"], v["headers"], bytes.fromhex(v["payload"])))
-                self.assertEqual(raw, frames.encode(kind, id, method.encode(), frames.encode_headers(headers), payload, flags))
+                self.assertEqual(raw, frames.encode(kind, id, method.encode(), frames.encode_headers(headers), payload))
 
     def test_malformed_vectors_are_rejected_with_a_reason(self):
         for v in vectors("malformed.json"):

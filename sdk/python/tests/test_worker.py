@@ -229,23 +229,6 @@ class Calls(unittest.TestCase):
             self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), ["unsupported", "no"])
 
     @each_mode
-    def test_request_bodies_in_chunks(self, start):
-        with start("@tempool.method(raw=True)\ndef echo(b): return b", max_message=100) as host:
-            host.send(frames.REQUEST, 1, b"echo", payload=b"a", flags=frames.MORE)
-            host.send(frames.CHUNK, 1, payload=b"b")
-            host.send(frames.END, 1)
-            self.assertEqual(host.expect(frames.RESPONSE, 1)[5], b"ab")
-            host.send(frames.REQUEST, 2, b"echo", payload=b"x" * 60, flags=frames.MORE)
-            host.send(frames.CHUNK, 2, payload=b"x" * 60)
-            self.assertEqual(json.loads(host.expect(frames.ERROR, 2)[5])["code"], "too_large")
-            host.send(frames.END, 2)
-            host.send(frames.REQUEST, 3, b"echo", flags=frames.MORE)
-            host.send(frames.CANCEL, 3)
-            self.assertEqual(json.loads(host.expect(frames.ERROR, 3)[5])["code"], "cancelled")
-            host.send(frames.END, 3)
-            self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", b"next"))[5], b"next")
-
-    @each_mode
     def test_garbage_is_collected_when_the_host_asks(self, start):
         with start("import gc, weakref\ngc.disable()\nkept = []\nclass Thing: pass\n"
                    "@tempool.method\ndef litter():\n    a = Thing(); a.itself = a; kept.append(weakref.ref(a))\n"
