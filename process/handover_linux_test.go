@@ -188,6 +188,33 @@ func TestACrashAfterATakeOverIsNoticed(t *testing.T) {
 	require.Empty(t, cookieHolders(t, p.Info().Cookie))
 }
 
+// asks is a worker that asks the keeper for the kept processes: itself, by a child that has ended, and by an orphan in
+// a session of its own without its worker's environment.
+const asks = `
+import os, socket, sys, time
+asks, path, answers = sys.argv[1:4]
+while not os.path.exists(path): time.sleep(0.01)
+s = socket.socket(socket.AF_UNIX)
+def answer(name): open(answers + "/" + name, "w").write("got %d bytes" % len(s.recv(1)))
+s.connect(path)
+if len(sys.argv) > 4:
+    answer("orphan")
+    time.sleep(1000)
+answer("worker")
+s = socket.socket(socket.AF_UNIX)
+if os.fork() == 0:
+    s.connect(path)
+    os._exit(0)
+os.wait()
+answer("child")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/proc/self/exe", ["python3", "-c", asks, asks, path, answers, "orphan"], {})
+    os._exit(0)
+os.wait()
+time.sleep(1000)`
+
 func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 	t.Run("the keeper is killed", func(t *testing.T) {
 		dir := shortDir(t)
@@ -260,15 +287,12 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 	t.Run("a worker asks", func(t *testing.T) {
 		dir := shortDir(t)
 		socket := filepath.Join(dir, keeper.SocketName)
-		id := handOver(t, dir, runs("python3", "-c", `
-import os, socket, time
-while not os.path.exists("`+socket+`"): time.sleep(0.01)
-s = socket.socket(socket.AF_UNIX)
-s.connect("`+socket+`")
-open("`+dir+`/answer", "w").write("got %d bytes" % len(s.recv(1)))
-time.sleep(1000)`))
-		eventually(t, func() bool { data, _ := os.ReadFile(filepath.Join(dir, "answer")); return len(data) > 0 }, "no answer")
-		require.Equal(t, "got 0 bytes", textOf(t, filepath.Join(dir, "answer")))
+		id := handOver(t, dir, runs("python3", "-c", asks, asks, socket, dir))
+		for _, name := range []string{"worker", "child", "orphan"} {
+			file := filepath.Join(dir, name)
+			eventually(t, func() bool { data, _ := os.ReadFile(file); return len(data) > 0 }, "no answer: %s", name)
+			require.Equal(t, "got 0 bytes", textOf(t, file), name)
+		}
 		require.Len(t, open(t, in(dir), takeOver).TakenOver(), 1, "a worker does not spoil the take-over")
 		require.True(t, lives(t, id))
 	})

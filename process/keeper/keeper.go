@@ -152,17 +152,19 @@ func (k *keeper) serve() bool {
 	}
 }
 
-// mayTake reports whether the peer is a program of the agent's user, and no process that the keeper keeps.
+// mayTake reports whether the peer is a program of the agent's user, and no worker's. One that has ended may not take
+// anything: a worker may have its connection.
 func (k *keeper) mayTake(conn *net.UnixConn) bool {
 	pid, uid, known := tree.PeerOf(conn)
 	if !known || int(uid) != os.Geteuid() {
 		return false
 	}
+	id, found := tree.Identify(pid)
 	roots, cookies := map[int]bool{}, map[string]bool{}
 	for _, item := range k.hand.Items {
 		roots[item.Key.Root.PID], cookies[item.Key.Cookie] = true, true
 	}
-	return !tree.Belongs(pid, roots, cookies, func(tree.Identity) bool { return false })
+	return found && !tree.Belongs(pid, roots, cookies, func(tree.Identity) bool { return false }) && id.Exists()
 }
 
 // give sends everything to the agent, and returns when that has taken it over.

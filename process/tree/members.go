@@ -211,10 +211,10 @@ func (w *treeWalk) expand() {
 // maxDescent bounds the ancestors that Belongs reads.
 const maxDescent = 256
 
-// Belongs reports whether a living process is, or descends from, a member of a tree, by a member's own facts: its PID,
-// session, cookie or an earlier scan, which isKnown knows. An orphan that this program has adopted, and did not start,
-// belongs as well. Belongs reads only the process and its ancestors, not the process table. A process that cannot be
-// read does not belong.
+// Belongs reports whether a living process is, or descends from, a member of a tree, by a member's own facts: its mark,
+// whoever's, PID, session, cookie or an earlier scan, which isKnown knows. An orphan that this program has adopted, and
+// did not start, belongs as well. Belongs reads only the process and its ancestors, not the process table. A process
+// that cannot be read does not belong.
 func Belongs(pid int, roots map[int]bool, cookies map[string]bool, isKnown func(Identity) bool) bool {
 	for range maxDescent {
 		if pid <= 1 || pid == os.Getpid() {
@@ -224,7 +224,8 @@ func Belongs(pid int, roots map[int]bool, cookies map[string]bool, isKnown func(
 		if err != nil || e == nil {
 			return false
 		}
-		if roots[e.PID] || roots[e.Session] || roots[e.pgid] || isKnown(e.Identity) {
+		mark, _ := readMark(pid)
+		if mark != 0 || roots[e.PID] || roots[e.Session] || roots[e.pgid] || isKnown(e.Identity) {
 			return true
 		}
 		if cookie, err := readCookie(pid); err == nil && cookie != "" && cookies[cookie] {

@@ -86,10 +86,16 @@ func TestOnlyAMarkedProcessIsOfATree(t *testing.T) {
 		require.NoError(t, err)
 		return table.Members(key)
 	}
+	belongs := func() bool {
+		return Belongs(cmd.Process.Pid, nil, nil, func(Identity) bool { return false })
+	}
 	require.Empty(t, members(), "a bystander")
+	require.False(t, belongs(), "a bystander")
 	mark(t, cmd.Process.Pid, key.Mark)
 	require.Len(t, members(), 1, "by its mark")
+	require.True(t, belongs(), "a worker that is in no list yet")
 	mark(t, cmd.Process.Pid, 1000)
+	require.True(t, belongs(), "a descendant of a worker that changed its mark")
 	require.Len(t, members(), 1, "a descendant of a worker that changed its mark, by its cookie")
 	key.Cookie = ""
 	require.Empty(t, members())
