@@ -27,6 +27,9 @@ const maxSocketPath = 100
 // socketFile is the name of a program's socket in its directory.
 const socketFile = "s"
 
+// socketDirPrefix begins the names of such directories that are in the system's temporary directory.
+const socketDirPrefix = "tempool-"
+
 // allocateAddress allocates a port and a socket directory owned by the program's user.
 func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address, error) {
 	port, err := s.ports.allocate()
@@ -48,7 +51,7 @@ func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, e
 	dir := filepath.Join(s.state.path, socketsName, tree.RandomHex(4))
 	var err error
 	if credentials != nil || len(dir)+len("/s") > maxSocketPath {
-		dir, err = os.MkdirTemp("", "tempool-")
+		dir, err = os.MkdirTemp("", socketDirPrefix)
 	} else {
 		err = os.Mkdir(dir, 0o700)
 	}

@@ -188,10 +188,26 @@ func TestAStateDirectoryThatAnybodyMayWriteToIsRefused(t *testing.T) {
 	var invalid *Error
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, CodeInvalid, invalid.Code)
-	require.ErrorContains(t, err, dir+" (mode 0777)")
+	require.ErrorContains(t, err, dir+" (mode 0777,")
 	require.ErrorContains(t, err, "chmod 700")
-	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.Chmod(dir, 0o775)) // its group is the agent's own
 	open(t, func(c *Config) { c.StateDir = dir })
+}
+
+// A worker as pool.user must not write what the next agent believes.
+func TestAStateDirectoryOfAnotherUserOrGroupIsRefused(t *testing.T) {
+	need.Root(t)
+	for _, c := range []struct {
+		name       string
+		user, mode int
+	}{{".", 65534, 0o755}, {recordsName, 65534, 0o700}, {".", 0, 0o770}} {
+		dir := t.TempDir()
+		closes(t, open(t, in(dir)))
+		require.NoError(t, os.Chown(filepath.Join(dir, c.name), c.user, 65534))
+		require.NoError(t, os.Chmod(filepath.Join(dir, c.name), os.FileMode(c.mode)))
+		_, err := openStateDir(dir, "test")
+		require.ErrorContains(t, err, fmt.Sprintf("(mode %04o, user %d, group 65534)", c.mode, c.user))
+	}
 }
 
 func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type record struct {
 	Key         tree.Key  `json:"key"`
 	Space       string    `json:"space"` // of the numbers in Key; see tree.NumberSpace
 	StartedAt   time.Time `json:"started_at"`
-	// SocketDir is removed with the record; it may be outside the state directory.
+	// SocketDir is removed with the record; it may be in the system's temporary directory.
 	SocketDir string `json:"socket_dir,omitempty"`
 }
 
@@ -108,7 +109,8 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord)
 			continue
 		}
 		err = errors.Join(err, f.removeRecord(r.Worker, r.Incarnation))
-		if r.SocketDir != "" {
+		if filepath.Dir(r.SocketDir) == filepath.Clean(os.TempDir()) &&
+			strings.HasPrefix(filepath.Base(r.SocketDir), socketDirPrefix) {
 			err = errors.Join(err, os.RemoveAll(r.SocketDir))
 		}
 	}

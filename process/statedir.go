@@ -49,14 +49,9 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, coded(CodeInvalid, err, "make the state directory; use another one or fix its permissions")
 		}
-	}
-	if info, err := os.Stat(path); err != nil {
-		return nil, coded(CodeInvalid, err, "inspect the state directory")
-	} else if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		return nil, coded(CodeInvalid, nil,
-			"any user of this host may write to the state directory %s (mode %04o) and so control what the agent kills and "+
-				"trusts; run chmod 700 on it, or use a new directory inside it",
-			path, mode)
+		if err := checkWriters(dir); err != nil {
+			return nil, err
+		}
 	}
 	f := &stateDir{path: path}
 	if err := f.acquireLock(hostID); err != nil {
@@ -67,6 +62,23 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// checkWriters fails unless only root, the agent's user and the agent's own group may write to a directory.
+func checkWriters(dir string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		return coded(CodeInvalid, err, "inspect the state directory %s", dir)
+	}
+	mode := fs.FileMode(stat.Mode).Perm()
+	if (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && mode&0o002 == 0 &&
+		(mode&0o020 == 0 || int(stat.Gid) == os.Getegid()) {
+		return nil
+	}
+	return coded(CodeInvalid, nil,
+		"other users of this host may write to the state directory %s (mode %04o, user %d, group %d) and so control what "+
+			"the agent kills and trusts; give it to the agent's user (chown) and run chmod 700 on it, or use a new one",
+		dir, mode, stat.Uid, stat.Gid)
 }
 
 func (f *stateDir) acquireLock(hostID string) error {

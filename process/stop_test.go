@@ -122,6 +122,24 @@ func TestOpenRemovesAnUnreadableRecord(t *testing.T) {
 	require.NoFileExists(t, name)
 }
 
+func TestOpenRemovesOnlyADirectoryThatAnAgentMadeForASocket(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, foreign := t.TempDir(), t.TempDir()
+	state, err := openStateDir(dir, "test")
+	require.NoError(t, err)
+	own, err := os.MkdirTemp("", socketDirPrefix)
+	require.NoError(t, err)
+	for i, socketDir := range []string{own, foreign, own + "/.."} {
+		require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: int64(i),
+			Key: tree.Key{Cookie: fmt.Sprint("c", i)}, SocketDir: socketDir}))
+	}
+	state.close()
+	open(t, func(c *Config) { c.StateDir = dir })
+	require.NoDirExists(t, own)
+	require.DirExists(t, foreign)
+	require.DirExists(t, os.TempDir())
+}
+
 // Without its record, the process of an agent that was killed might be found by nobody.
 func TestOpenKeepsARecordThatCannotBeRead(t *testing.T) {
 	state, err := openStateDir(t.TempDir(), "test")
