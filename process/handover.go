@@ -264,6 +264,9 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 	if taken == nil {
 		return nil
 	}
+	for _, r := range records { // before one of them ends, and this agent kills what has escaped
+		r.Key.Mark.Restore()
+	}
 	for i, r := range records {
 		p, err := s.resumeOne(r, taken.Items[i])
 		if err != nil {
@@ -361,9 +364,6 @@ func (s *Supervisor) resumePlan(r keptRecord) (plan, error) {
 		p.address = address{port: r.Port, dir: r.SocketDir, socket: filepath.Join(r.SocketDir, socketFile)}
 		s.ports.take(r.Port)
 	}
-	if err := p.complete(r.Worker, r.Spec, r.Binding); err != nil {
-		return p, err
-	}
-	p.mark.Restore()
-	return p, nil
+	err := p.complete(r.Worker, r.Spec, r.Binding)
+	return p, err
 }

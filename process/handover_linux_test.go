@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -186,6 +187,27 @@ func TestACrashAfterATakeOverIsNoticed(t *testing.T) {
 	exit := ends(t, p.Process)
 	require.True(t, exit.Failed(), exit.Reason)
 	require.Empty(t, cookieHolders(t, p.Info().Cookie))
+}
+
+type onWrite func(text string)
+
+func (w onWrite) Write(p []byte) (int, error) { w(string(p)); return len(p), nil }
+
+// The end of a process that was taken over makes the agent kill the escaped ones, which may be before the others are.
+func TestNoProcessIsTakenForAnEscapedOneBeforeItIsTakenOver(t *testing.T) {
+	require.NoError(t, tree.BecomeSubreaper()) // of the first agent's processes
+	dir := shortDir(t)
+	handOverBy(t, keepingAgent{Dir: dir, Spec: sh("sleep 1000"), Two: true})
+	logger := slog.New(slog.NewTextHandler(onWrite(func(text string) {
+		if strings.Contains(text, "took over a worker process") {
+			assert.NoError(t, errorOf(tree.KillEscaped()))
+		}
+	}), nil))
+	kept := open(t, in(dir), takeOver, func(c *Config) { c.Logger = logger }).TakenOver()
+	require.Len(t, kept, 2)
+	for _, p := range kept {
+		require.True(t, lives(t, p.root), p.Worker())
+	}
 }
 
 // asks is a worker that asks the keeper for the kept processes: itself, by a child that has ended, and by an orphan in

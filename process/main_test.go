@@ -75,6 +75,7 @@ const keepingAgentEnv = "TEMPOOL_TEST_KEEPING_AGENT"
 type keepingAgent struct {
 	Dir       string
 	Spec      spec.Spec
+	Two       bool // workers
 	NoCgroups bool
 }
 
@@ -98,6 +99,9 @@ func runKeepingAgent(text string) {
 			p = kept[0].Process
 		} else {
 			p, err = s.Start(ctx, launch("p/0", 1, a.Spec))
+		}
+		if err == nil && a.Two {
+			_, err = s.Start(ctx, launch("p/1", 1, a.Spec))
 		}
 	}
 	if err == nil {
