@@ -64,7 +64,8 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 	return f, nil
 }
 
-// checkWriters fails unless only root, the agent's user and the agent's own group may write to a directory.
+// checkWriters fails unless only root, the agent's user and the agent's own group may write to a directory. An agent
+// that is not root, whose workers have its user anyway, may share the group of a volume (Kubernetes' fsGroup).
 func checkWriters(dir string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
@@ -72,7 +73,7 @@ func checkWriters(dir string) error {
 	}
 	mode := fs.FileMode(stat.Mode).Perm()
 	if (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && mode&0o002 == 0 &&
-		(mode&0o020 == 0 || int(stat.Gid) == os.Getegid()) {
+		(mode&0o020 == 0 || os.Geteuid() != 0 || int(stat.Gid) == os.Getegid()) {
 		return nil
 	}
 	return coded(CodeInvalid, nil,
