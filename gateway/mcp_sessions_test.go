@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -97,6 +98,50 @@ func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
 	other.control.with("p/1", func(w *fakeWorker) { w.host = "other" })
 	require.Contains(t, string(other.mcp("POST", mcpTool("pid", "{}"), session...).body), "is lost")
 	require.Eventually(t, func() bool { return lasts() == e.spec.Lease.TTL.D().Milliseconds() }, timeout, poll)
+}
+
+// A client that may read and write sessions reaches none of MCP by that, and no record extends another one's lease.
+func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
+	store := embedded.InMemory(sessions.Config{})
+	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
+	thief := addToken(t, tokens, "thief", []string{"*"}, "call", "sessions")
+	e := openModern(t, 2, spec.MCPSession, withTokens(tokens), legacy(func(*spec.Spec) {}),
+		withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
+	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
+	e.awaitIdle()
+	ids, err := store.IDs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, ids, 1)
+	kept, err := store.Peek(t.Context(), ids)
+	require.NoError(t, err)
+	stolen := strings.Replace(string(kept[0].Metadata["mcp"]), "token test", "token thief", 1)
+	body := `{"metadata":{"mcp":` + stolen + `}}`
+	backup := string(e.do("GET", exportPath, nil).body)
+	require.NotContains(t, backup, session)
+	require.NotContains(t, string(e.do("GET", "/v1/sessions", nil).body), session)
+	line, err := json.Marshal(kept[0])
+	require.NoError(t, err)
+	backup = strings.Replace(backup, "\n", "\n"+strings.Replace(string(line), `"version":1`, `"version":9`, 1)+"\n", 1)
+	e.do("POST", importPath, strings.Replace(backup, `"sessions":0`, `"sessions":1`, 1)).requireProblem(t, 400,
+		api.CodeInvalid)
+	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE"} {
+		status, _ := e.tcp(method, "/v1/sessions/"+ids[0], thief, body)
+		require.Equal(t, 400, status, method)
+	}
+	status, _ := e.tcp("PUT", "/v1/sessions/"+session, thief, body)
+	require.Equal(t, 201, status, "it is no record")
+	require.Equal(t, 404, e.mcpAs(thief, session, mcpTool("pid", "{}")).status)
+
+	lease := e.lease(1, "another")
+	for _, host := range []string{"here", "gone"} { // whoever has written it
+		record := fmt.Appendf(nil, `{"pool":"p","principal":"token thief","host":%q,"lease":%q}`, host, lease.ID)
+		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "mcp:" + host + ".forged",
+			Metadata: map[string]json.RawMessage{"mcp": record}})))
+		require.Contains(t, string(e.mcpAs(thief, host+".forged", mcpTool("pid", "{}")).body), "is lost")
+		e.awaitIdle()
+	}
+	require.NoError(t, e.gateway.Close(t.Context()))
+	e.control.with("p/1", func(w *fakeWorker) { require.Equal(t, lease, w.lease) })
 }
 
 func legacy(change func(*spec.Spec)) option {

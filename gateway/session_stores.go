@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ids = slices.DeleteFunc(ids, sessions.IsReserved)
 	answer := http.NewResponseController(w)
 	_ = answer.SetReadDeadline(time.Time{}) // a large store takes its time
 	w.Header().Set("Content-Type", "application/x-ndjson")

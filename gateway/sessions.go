@@ -90,7 +90,7 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 		return request, err
 	}
 	request.id = r.PathValue("session")
-	if err := sessions.CheckID(request.id); err != nil {
+	if err := sessions.CheckClientID(request.id); err != nil {
 		return request, err
 	}
 	if match := r.Header.Get("If-Match"); match == "*" {

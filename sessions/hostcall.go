@@ -49,6 +49,9 @@ func (h HostCalls) Serve(ctx context.Context, id, method string, given []byte) (
 	if !Serves(method) {
 		return nil, api.Errorf(api.CodeInvalid, "unknown session host call %q", method)
 	}
+	if err := CheckClientID(id); err != nil {
+		return nil, err
+	}
 	result, err := served[method](h, ctx, id, arguments{method, given})
 	if err != nil {
 		return nil, err

@@ -118,6 +118,7 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 		h.rejects(api.CodeInvalid, "a", c[0], c[1])
 	}
 	h.rejects(api.CodeInvalid, "a/b", "session.get", "")
+	h.rejects(api.CodeInvalid, "mcp:a", "session.update", `{"patch":{}}`)
 	require.False(t, sessions.Serves("session.unknown"))
 	require.True(t, sessions.Serves("programs.get"))
 }

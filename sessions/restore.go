@@ -31,6 +31,9 @@ const (
 // PrepareRestore returns the session that Restore stores for s at now, and its body; nil for one that has expired.
 // Stores call it.
 func PrepareRestore(s *Session, now time.Time) (*Session, []byte, error) {
+	if err := CheckClientID(s.ID); err != nil {
+		return nil, nil, err
+	}
 	exact, body, err := PrepareCopy(s)
 	switch {
 	case err != nil:

@@ -86,6 +86,20 @@ func CheckID(id string) error {
 	return nil
 }
 
+// Reserved starts the ids of the sessions that an agent keeps for itself: those of MCP clients.
+const Reserved = "mcp:"
+
+// IsReserved reports whether the session is one of an agent.
+func IsReserved(id string) bool { return strings.HasPrefix(id, Reserved) }
+
+// CheckClientID is CheckID for clients and workers, who reach no session of an agent.
+func CheckClientID(id string) error {
+	if IsReserved(id) {
+		return api.Errorf(api.CodeInvalid, "invalid session id %q: those with %s are of MCP clients", id, Reserved)
+	}
+	return CheckID(id)
+}
+
 // NewTemporaryID makes an id for an anonymous session.
 func NewTemporaryID() string {
 	var random [16]byte

@@ -155,7 +155,7 @@ const (
 	pageTimeout = 30 * time.Second
 )
 
-// List yields the sessions with ids greater than after, ordered by id, until the first error. It extends no TTL.
+// List yields clients' sessions with ids greater than after, ordered by id, until the first error. It extends no TTL.
 func List(ctx context.Context, store Store, after string) iter.Seq2[*Session, error] {
 	return func(yield func(*Session, error) bool) {
 		ids, err := store.IDs(ctx)
@@ -163,7 +163,7 @@ func List(ctx context.Context, store Store, after string) iter.Seq2[*Session, er
 			yield(nil, err)
 			return
 		}
-		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after })
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id <= after || IsReserved(id) })
 		slices.Sort(ids)
 		peekAll(ctx, store, ids)(yield)
 	}

@@ -292,7 +292,7 @@ func (e *Endpoint) acquire(ctx context.Context, s *session,
 	if e.speaks(spec.EraModern, s.pool, s.mcp) {
 		return "", nil, modernOnly(versions[0])
 	}
-	how.Holder, how.Key, how.WaitMS = holderOf(s), s.call.Key, min(s.wait, pool.MaxCheckoutWait).Milliseconds()
+	how.Holder, how.Key, how.WaitMS = holderOf(s.id), s.call.Key, min(s.wait, pool.MaxCheckoutWait).Milliseconds()
 	granted, err := e.config.Pool.Checkout(ctx, s.pool, how)
 	if err != nil || granted == nil {
 		return "", nil, err

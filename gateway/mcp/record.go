@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
 const (
-	// recordKey is the metadata of a session of the pool's store that holds a record.
+	// recordKey is the metadata of a reserved session of the pool's store that holds a record.
 	recordKey = "mcp"
 	// storeTimeout bounds each use of the store.
 	storeTimeout = 5 * time.Second
@@ -32,7 +31,8 @@ const (
 )
 
 // record is what outlives the process of a session, its idle time and its agent, for mcp.park. It is in the pool's
-// session store under the session's id. The values of mcp.env are not among it: each request brings its headers.
+// session store, where clients and workers do not reach it. The values of mcp.env are not among it: each request brings
+// its headers.
 type record struct {
 	Pool        string          `json:"pool"`
 	Principal   string          `json:"principal"`
@@ -82,8 +82,8 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 		store, err = e.config.Store(ctx, s.pool)
 	}
 	if err == nil {
-		if _, err = store.Update(ctx, s.id, set); api.CodeOf(err) == api.CodeSessionNotFound {
-			first := &sessions.Session{ID: s.id}
+		if _, err = store.Update(ctx, holderOf(s.id), set); api.CodeOf(err) == api.CodeSessionNotFound {
+			first := &sessions.Session{ID: holderOf(s.id)}
 			_ = set(first)
 			_, err = store.Create(ctx, first)
 		}
@@ -131,7 +131,7 @@ func (e *Endpoint) forget(pool, id string) {
 	defer cancel()
 	store, err := e.config.Store(ctx, pool)
 	if err == nil {
-		err = store.Delete(ctx, id)
+		err = store.Delete(ctx, holderOf(id))
 	}
 	if err != nil && api.CodeOf(err) != api.CodeSessionNotFound {
 		e.config.Logger.Warn("the record of an MCP session stays in the session store until mcp.park", "pool", pool,
@@ -147,14 +147,14 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	var kept record
 	var store sessions.Store
 	var unread error // why the record is not known: its store may be on the other host, too
-	if q.Spec.MCP.Park > 0 && sessions.CheckID(id) == nil {
+	if q.Spec.MCP.Park > 0 && sessions.CheckID(holderOf(id)) == nil {
 		var err error
 		var found *sessions.Session
 		if store, err = e.config.Store(ctx, q.Pool); err == nil {
-			found, err = store.Get(ctx, id)
+			found, err = store.Get(ctx, holderOf(id))
 		}
 		if err == nil {
-			_ = json.Unmarshal(found.Metadata[recordKey], &kept) // a client's own session has none
+			_ = json.Unmarshal(found.Metadata[recordKey], &kept)
 		} else if api.CodeOf(err) != api.CodeSessionNotFound {
 			unread = err
 		}
@@ -182,7 +182,8 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 			return nil, err
 		}
 		if kept.Lease != "" {
-			e.run(func() { e.extend(kept.Lease, 0) }) // its host, which may be replaced, has left it for long
+			// its host, which may be replaced, has left it for long
+			e.run(func() { _, _ = e.config.Pool.RenewHeld(e.life, kept.Lease, holderOf(id)) })
 		}
 	}
 	s := newSession("", q)
@@ -206,9 +207,8 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		return s, nil
 	}
 	if kept.Lease != "" && host == e.config.HostID {
-		granted, err := e.config.Pool.Renew(ctx, kept.Lease, lease.Operator, 0)
-		// A record that others have written into the store must not open their leases.
-		if err == nil && granted.Holder == holderOf(s) && e.bind(s, granted) {
+		granted, err := e.config.Pool.RenewHeld(ctx, kept.Lease, holderOf(id))
+		if err == nil && e.bind(s, granted) {
 			return s, nil
 		}
 	}
@@ -233,7 +233,7 @@ func (host taken) Error() string { return "host " + string(host) + " has continu
 
 // claim makes a session this host's whose host is gone. It fails with an api.OtherHostError if another one was first.
 func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, gone string) error {
-	_, err := store.Update(ctx, id, func(kept *sessions.Session) error {
+	_, err := store.Update(ctx, holderOf(id), func(kept *sessions.Session) error {
 		var now record
 		_ = json.Unmarshal(kept.Metadata[recordKey], &now)
 		if now.Host != gone && now.Host != e.config.HostID {

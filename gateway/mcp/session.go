@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -205,8 +206,8 @@ func (e *Endpoint) drop(s *session, reason string) {
 	}
 }
 
-// holderOf is the holder of a session's lease.
-func holderOf(s *session) string { return "mcp:" + s.id }
+// holderOf is the holder of a session's lease, and the id of its record.
+func holderOf(id string) string { return sessions.Reserved + id }
 
 // release returns the lease of a session, so that its process ends.
 func (e *Endpoint) release(id string) {
@@ -331,7 +332,7 @@ func (e *Endpoint) renew(s *session, id string) {
 	}
 }
 
-// extend renews a lease of a session that no request here uses, for the spec's lease.ttl if ttl is 0.
+// extend renews a lease of a session that no request here uses.
 func (e *Endpoint) extend(id string, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
 	defer cancel()

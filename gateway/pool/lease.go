@@ -36,6 +36,24 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 	return lease, nil
 }
 
+// RenewHeld is Renew, as the operator, of a lease that must have this holder: whoever has named it may be wrong.
+func (d *Dispatcher) RenewHeld(ctx context.Context, id, holder string) (*api.Lease, error) {
+	ref, err := api.ParseLeaseID(id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	state, err := d.verifier.State(ctx, id, ref)
+	if err == nil && (state.Lease == nil || state.Lease.ID != id || state.Lease.Holder != holder) {
+		err = lease.ErrForbidden(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Renew(ctx, id, lease.Operator, 0)
+}
+
 // clientLease parses the id of a lease. It rejects callers without the authority for the lease, as far as this gateway
 // knows the lease.
 func (d *Dispatcher) clientLease(id string, a lease.Authority) (api.LeaseRef, error) {
