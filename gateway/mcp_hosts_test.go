@@ -59,9 +59,11 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
 	var both sync.WaitGroup
 	both.Add(2)
+	secret := t.TempDir() + "/peer" // else a host does not believe another one who the client is
+	writeSecret(t, secret, strings.Repeat("a", 32))
 	on := func(host string, kept sessions.Store) []option {
 		return []option{withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withConfig(func(c *Config) {
-			c.HostID, c.Sessions = host, fakeSessions{kept}
+			c.HostID, c.Sessions, c.Security.PeerTokenFile = host, fakeSessions{kept}, secret
 		})}
 	}
 	dead := open(t, 1, on("dead", store)...)

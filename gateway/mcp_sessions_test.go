@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/mcp"
+	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
@@ -142,6 +146,23 @@ func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
 	}
 	require.NoError(t, e.gateway.Close(t.Context()))
 	e.control.with("p/1", func(w *fakeWorker) { require.Equal(t, lease, w.lease) })
+}
+
+// Where gateways need no proof, a program of this machine that says to be one gets no session of MCP of the client that
+// it names, unless it may have that anyway.
+func TestAForgedNameIsNotThatOfAClientOfMCP(t *testing.T) {
+	e := openModern(t, 2, spec.MCPSession, legacy(func(*spec.Spec) {}),
+		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	overTCP := e.mcpAs("", "", mcpInitialize).header.Get("Mcp-Session-Id")
+	for name, c := range map[string]struct {
+		session string
+		status  int
+	}{fmt.Sprintf("uid %d", os.Getuid()): {e.initialize()[1], 404}, "127.0.0.1": {overTCP, 200}} {
+		text, err := json.Marshal(peer.Caller{From: "there", To: "here", Name: name, Rights: access.Client})
+		require.NoError(t, err)
+		a := e.mcpAs("", c.session, mcpTool("pid", "{}"), api.HeaderForwarded, base64.RawURLEncoding.EncodeToString(text))
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+	}
 }
 
 func legacy(change func(*spec.Spec)) option {
