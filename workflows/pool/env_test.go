@@ -49,6 +49,7 @@ type fakePool struct {
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
 	slowAnswers     time.Duration          // after how long the pool learns that a message has arrived
 	slowFailures    time.Duration          // after how long the pool learns that a message found no worker
+	away            time.Duration          // how late timers fire that the pool starts now
 	emitted         []string               // the pool's events: source, type and data
 	peak            int                    // the most workers that were in the middle of a restart at one time
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
@@ -77,6 +78,12 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 			execution.RunID = o.fakePool.runID(execution.RunID)
 			return err
 		})
+}
+
+// NewTimerWithOptions has the timers of the pool fire late while Temporal is to be away.
+func (o *outbound) NewTimerWithOptions(ctx workflow.Context, d time.Duration,
+	options workflow.TimerOptions) workflow.Future {
+	return o.Next.NewTimerWithOptions(ctx, d+o.fakePool.away, options)
 }
 
 // child is a stub child with an execution as Temporal's.

@@ -143,7 +143,31 @@ func Workflow(ctx workflow.Context, run Run) error {
 		if err := p.Await(); err != nil {
 			return err
 		}
+		p.excuseSilence()
 	}
+}
+
+const (
+	// overdue is how late the loop wakes after an outage, and reportGrace what the hosts have then to report.
+	overdue     = 10 * time.Second
+	reportGrace = time.Minute
+)
+
+// excuseSilence gives the hosts time to report if the loop wakes late: Temporal or all agents were away, not they.
+func (p *pool) excuseSilence() {
+	if !p.wake.Running() && !p.wake.Take() || p.Now().Sub(p.wakeAt) < overdue {
+		return
+	}
+	for i := range p.Pressure {
+		p.Pressure[i].ReportedAt = p.Now()
+	}
+	until := p.Now().Add(reportGrace)
+	for i := range p.Demand {
+		if d := &p.Demand[i]; d.Expires.Before(until) {
+			d.Expires = until
+		}
+	}
+	p.Scaling.LowerSince, p.Scaling.IdleSince = time.Time{}, time.Time{}
 }
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.

@@ -92,6 +92,20 @@ func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 	p.runUntil(7*time.Minute, poolOf(4))
 }
 
+func TestWhatWasStoppedStaysSoAfterAnOutageOfTemporalUntilItsHostHadTimeToReport(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, func() { p.onOneHost(); p.away = 4 * time.Minute })
+	p.At(5*time.Second, func() { p.pressure("critical") })
+	p.At(9*time.Minute, func() { p.away = 0 })
+	p.At(9*time.Minute+6*time.Second, func() { p.pressure("critical") }) // a second after the overdue timer
+	p.At(14*time.Minute, func() {
+		require.Equal(t, []int{3, 2}, p.status().StoppedForMemory)
+		require.Len(t, p.workers[3].received, 1, "only the order to stop")
+	})
+	p.At(15*time.Minute, func() { require.Empty(t, p.status().StoppedForMemory, "it fell silent") })
+	p.runUntil(16*time.Minute, poolOf(4))
+}
+
 func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)

@@ -85,6 +85,22 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 	}
 }
 
+func TestAnOutageOfTemporalIsNoLackOfDemand(t *testing.T) {
+	p := newFakePool(t)
+	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone}
+	p.demandAt(10*time.Second, "a", 1, 3)
+	p.At(59*time.Second, func() { p.away = time.Hour })
+	p.demandAt(time.Minute, "a", 1, 2)
+	p.At(65*time.Minute, func() { p.away = 0 })
+	p.At(66*time.Minute+30*time.Second, func() { // half a minute after the overdue timer
+		require.Len(t, p.numbers(), 3, "the demand was low for a moment")
+		require.Len(t, p.status().Scale.Demand, 1, "its host may report again")
+	})
+	p.demandAt(67*time.Minute, "a", 1, 2)
+	p.At(73*time.Minute, func() { require.Len(t, p.numbers(), 2) })
+	p.runUntil(74*time.Minute, followingPool(3, 3))
+}
+
 func TestDemandEndsWithItsHost(t *testing.T) {
 	p := newFakePool(t)
 	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone, 3: api.HolderNone}
