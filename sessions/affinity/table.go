@@ -91,16 +91,17 @@ func (t *Table) Bind(pool, session, worker string) (was string, bound bool) {
 }
 
 func (t *Table) bindLocked(id, pool, worker string, now int64) {
-	if e := t.bindings.Get(id); e != nil {
-		e.Value = worker
-		t.bindings.Touch(e, now, t.ttlLocked(pool))
-		return
+	e := t.bindings.Get(id)
+	if e == nil {
+		t.bindings.Sweep(now)
+		if t.bindings.Len() >= MaxBindings {
+			t.bindings.Remove(t.bindings.Oldest())
+		}
+		e = &expirylru.Entry[string]{ID: id, LastAccessed: now, TTL: t.ttlLocked(pool)}
+		t.bindings.Add(e)
 	}
-	t.bindings.Sweep(now)
-	if t.bindings.Len() >= MaxBindings {
-		t.bindings.Remove(t.bindings.Oldest())
-	}
-	t.bindings.Add(&expirylru.Entry[string]{ID: id, LastAccessed: now, TTL: t.ttlLocked(pool), Value: worker})
+	e.Value = worker
+	t.bindings.Touch(e, now, t.ttlLocked(pool))
 }
 
 // UnbindWorker removes all bindings of a worker that has ended, reopens it, and returns the number of bindings removed.

@@ -169,7 +169,9 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 			s.removeLocked(oldest)
 			s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
 		}
-		s.sessions.Add(newEntry(created.ID, created.Header()))
+		e := newEntry(created.ID, created.Header())
+		s.sessions.Add(e)
+		s.sessions.Touch(e, e.LastAccessed, e.TTL)
 		return s.enqueueLocked(created.ID, encodeRecord(created, body)), nil
 	})
 	if err != nil {

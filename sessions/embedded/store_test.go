@@ -78,6 +78,17 @@ func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 	}
 }
 
+func TestAFullStoreKeepsWhatWasUsedSinceTheClockWasSetBack(t *testing.T) {
+	now := time.Now()
+	store := InMemory(sessions.Config{Max: 2, OnFull: sessions.Evict, Now: func() time.Time { return now }})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id})))
+		now = now.Add(-time.Hour)
+	}
+	require.NoError(t, errorOf(store.Get(t.Context(), "c")))
+	require.ErrorIs(t, errorOf(store.Get(t.Context(), "b")), api.ErrSessionNotFound)
+}
+
 func TestAFileInUseIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	openStore(t, Options{Path: path})

@@ -17,8 +17,9 @@ type Entry[V any] struct {
 	TTL          int64
 	Value        V
 
-	at  int   // in LRU.byUse
-	use int64 // orders entries of the same LastAccessed
+	at   int   // in LRU.byUse
+	used int64 // as LastAccessed, but never before an earlier use of another entry
+	use  int64 // orders entries of the same used
 }
 
 func (e *Entry[V]) expiresAt() int64 { return e.LastAccessed + e.TTL }
@@ -28,6 +29,7 @@ type LRU[V any] struct {
 	byID  map[string]*Entry[V]
 	byUse ordered.Heap[*Entry[V]] // the least recently used one first
 	uses  int64                   // so far
+	used  int64                   // the latest of all entries so far
 	// earliest is a lower bound of all expiry times, so that Sweep can return without a scan.
 	earliest int64
 }
@@ -52,21 +54,24 @@ func (l *LRU[V]) Live(id string, now int64) *Entry[V] {
 	return nil
 }
 
-// Add adds an entry, whose last use may be earlier than that of others. Its id must be new.
+// Add adds an entry, whose last use may be earlier than that of others; Touch makes it a use now. Its id must be new.
 func (l *LRU[V]) Add(e *Entry[V]) {
 	if len(l.byID) == 0 || e.expiresAt() < l.earliest {
 		l.earliest = e.expiresAt()
 	}
 	l.byID[e.ID] = e
 	l.uses++
-	e.use = l.uses
+	e.used, e.use = e.LastAccessed, l.uses
+	l.used = max(l.used, e.used)
 	l.byUse.Push(e)
 }
 
-// Touch notes a use of an entry and sets its TTL. LastAccessed never goes backwards.
+// Touch notes a use of an entry, which makes it the most recently used one, and sets its TTL. LastAccessed never goes
+// backwards.
 func (l *LRU[V]) Touch(e *Entry[V], now, ttl int64) {
 	l.uses++
-	e.LastAccessed, e.TTL, e.use = max(e.LastAccessed, now), ttl, l.uses
+	l.used = max(l.used, now)
+	e.LastAccessed, e.TTL, e.used, e.use = max(e.LastAccessed, now), ttl, l.used, l.uses
 	l.earliest = min(l.earliest, e.expiresAt())
 	l.byUse.Fix(e)
 }
@@ -121,5 +126,5 @@ func IDs[V any](entries []*Entry[V]) []string {
 }
 
 func earlier[V any](x, y *Entry[V]) int {
-	return cmp.Or(cmp.Compare(x.LastAccessed, y.LastAccessed), cmp.Compare(x.use, y.use))
+	return cmp.Or(cmp.Compare(x.used, y.used), cmp.Compare(x.use, y.use))
 }
