@@ -96,3 +96,21 @@ func TestOutageFencesAfterFenceAfter(t *testing.T) {
 	require.True(t, m.answered(began.Add(2*time.Hour)))
 	require.Zero(t, m.outage(began.Add(3*time.Hour)))
 }
+
+// While Temporal does not answer, nobody can say that a lease was renewed whose time passed while its host slept.
+func TestALeaseDoesNotOutlastTheSuspensionOfItsHost(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	lease, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "me"}) // for an hour
+	require.NoError(t, err)
+	call := func() error {
+		return errorOf(e.dispatcher.Call(t.Context(), lease.ID, Request{Method: "echo", Body: []byte("1")}))
+	}
+	e.dispatcher.monitor.failed()
+	e.dispatcher.slept(time.Minute)
+	require.NoError(t, call())
+	e.dispatcher.slept(time.Hour)
+	require.ErrorIs(t, call(), api.ErrLeaseFenced)
+	e.dispatcher.monitor.answered(time.Now())
+	require.NoError(t, call(), "the workflow confirms it")
+}

@@ -52,9 +52,28 @@ const checkTimeout = 3 * time.Second
 
 // monitorControlPlane checks every CheckEvery whether Temporal answers, until ctx ends.
 func (d *Dispatcher) monitorControlPlane(ctx context.Context) {
+	last := time.Now()
 	d.checkControlPlane(ctx)
-	for range sleep.Ticks(ctx.Done(), d.config.CheckEvery) {
+	for now := range sleep.Ticks(ctx.Done(), d.config.CheckEvery) {
+		d.slept(now.Round(0).Sub(last.Round(0)) - now.Sub(last))
+		last = now
 		d.checkControlPlane(ctx)
+	}
+}
+
+// slept ends all leases earlier by the time that this host was suspended, in which its monotonic clock stood still, but
+// not its wall clock. If that was only set forward, the workflows confirm the leases.
+func (d *Dispatcher) slept(gap time.Duration) {
+	if gap < time.Second {
+		return
+	}
+	for _, p := range d.allPools() {
+		p.mu.Lock()
+		for _, u := range p.order {
+			u.leases.Expires = u.leases.Expires.Add(-gap)
+		}
+		p.mu.Unlock()
+		p.notify()
 	}
 }
 
