@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -32,8 +33,9 @@ func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacit
 const capacityRetry = 2 * time.Second
 
 // Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not
-// become ready, with api.CodeNoWorkers if the host has no resources for it, and with api.CodeSuperseded if this host
-// has had a higher incarnation of the worker. No failure is retried by Temporal: the worker's recovery policy decides.
+// become ready, with api.CodeNoWorkers if the host has no resources for it or its agent stops, and with
+// api.CodeSuperseded if this host has had a higher incarnation of the worker. No failure is retried by Temporal: the
+// worker's recovery policy decides.
 func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
 	defer startHeartbeat(ctx, h.Temporal)()
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
@@ -61,6 +63,9 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	p, err := h.Processes.Start(ctx,
 		process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	traced(err)
+	if errors.Is(err, worker.ErrWorkerShutdown) { // no program has failed
+		return api.StartResult{}, nonRetryable(api.CodeNoWorkers, "the agent of host "+h.ID+" stops")
+	}
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)
 		if errors.Is(err, process.ErrExhausted) {

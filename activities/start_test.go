@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
@@ -94,6 +95,28 @@ func TestAStartThatBelongsToAnotherHostIsNoFailedStart(t *testing.T) {
 		require.ErrorContains(t, err, "not here")
 		require.Equal(t, counted, observer.n, "%s", code)
 	}
+}
+
+// Otherwise the upgrade of one host would end workers that never restart, and open the breakers of pools.
+func TestAStartThatIsCutByTheStopOfItsAgentIsNoFailedStart(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	observer := &failedStarts{}
+	h.Observer = observer
+	agent, stop := context.WithCancelCause(t.Context())
+	h.TraceStart = func(context.Context, api.Process) func(error) {
+		stop(sdkworker.ErrWorkerShutdown)
+		return func(error) {}
+	}
+	r := request("sleep", "1000")
+	r.Spec = first.Spec()
+	r.Spec.Health.Command = []string{"false"} // never ready
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.SetWorkerOptions(sdkworker.Options{BackgroundActivityContext: agent})
+	env.RegisterActivity(h.Start)
+	_, err := env.ExecuteActivity(h.Start, r)
+	requireType(t, err, api.CodeNoWorkers)
+	require.Zero(t, observer.n)
 }
 
 // A heartbeat costs Temporal two operations on its database.

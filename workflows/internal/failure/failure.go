@@ -35,7 +35,7 @@ func NotStarted(err error) bool {
 	return ok && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
-// NoResources reports whether the host that took a start had no resources for another process.
+// NoResources reports whether the host that took a start had no resources for another process, or its agent stopped.
 func NoResources(err error) bool {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	return ok && app.Type() == string(api.CodeNoWorkers)
