@@ -252,7 +252,7 @@ func (m *membership) answers(ctx context.Context) bool {
 
 // leave ends the epoch at a shutdown, if Temporal answers, except for the processes that wait for the next agent. It
 // completes the request.
-func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
+func (m *membership) leave(request api.LeaveRequest) {
 	if m.stop == nil {
 		return
 	}
@@ -262,7 +262,7 @@ func (m *membership) leave(ctx context.Context, request api.LeaveRequest) {
 	worker := m.worker
 	request.Epoch = m.request.Epoch
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
+	ctx, cancel := context.WithTimeout(context.Background(), joinAttempt)
 	defer cancel()
 	if len(request.Kept) > 0 {
 		request.KeepMS = process.KeepFor.Milliseconds()

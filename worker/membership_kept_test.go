@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -19,6 +22,7 @@ type idleWorker struct{ sdkworker.Worker }
 
 func (idleWorker) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 func (idleWorker) Start() error                                              { return nil }
+func (idleWorker) Stop()                                                     {}
 
 // The processes that an agent has taken over end with it, and a host may wait for a task of its workflow.
 func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
@@ -85,5 +89,45 @@ func TestAnAgentJoinsAlthoughTemporalAnswersSlowly(t *testing.T) {
 			},
 		}
 		require.NoError(t, m.joinFirst(t.Context()))
+	})
+}
+
+// leavingTemporal takes only the request to leave, and counts those that come in time.
+type leavingTemporal struct {
+	client.Client
+	left int
+}
+
+func (l *leavingTemporal) UpdateWorkflow(ctx context.Context, _ client.UpdateWorkflowOptions) (
+	client.WorkflowUpdateHandle, error) {
+	if ctx.Err() == nil {
+		l.left++
+	}
+	return nil, errors.New("no answer")
+}
+
+func (l *leavingTemporal) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (
+	*client.QueryWorkflowWithOptionsResponse, error) {
+	return nil, errors.New("no answer")
+}
+
+func (l *leavingTemporal) Close() {}
+
+// Otherwise the host would be lost before the next agent could take over the processes that are kept.
+func TestAnAgentLeavesAlthoughItsOtherEndsTookTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		temporal := &leavingTemporal{}
+		connected := tempool.NewClient(temporal, "default")
+		a := &Agent{log: log, client: connected, stopBackground: func() {}, traces: &traces{},
+			poolQueues: newPoolQueues(log, nil),
+			membership: &membership{client: connected, hostID: "h", log: log, stop: func() {}, worker: idleWorker{}},
+			outbox: newOutbox(func(ctx context.Context, _, _ string, _ any, _ string) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}, nil, log)}
+		a.outbox.notify("p/0", "run", api.ProcessEvent{})
+		require.NoError(t, a.release(t.Context(), false))
+		require.Equal(t, 1, temporal.left)
 	})
 }

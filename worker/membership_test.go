@@ -121,7 +121,7 @@ func TestAHostWhoseAgentJoinsBeforeItsLivenessHasEndedIsNotLost(t *testing.T) {
 	slow := &slowServer{joined: make(chan struct{})}
 	m := newTestMembership(t, dial(grpc.WithChainUnaryInterceptor(slow.intercept)), server.Namespace())
 	require.NoError(t, m.start(ctx))
-	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
+	t.Cleanup(func() { m.leave(api.LeaveRequest{}) })
 
 	var queues []string // of the liveness activities
 	require.Eventually(t, func() bool {

@@ -61,7 +61,7 @@ func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
 	m.lost = func() {} // a saturated machine may be silent for so long; a heartbeat that never arrives fails this test
 	m.report = func() api.HostHeartbeat { return heartbeatOf(4000) }
 	require.NoError(t, m.start(ctx))
-	t.Cleanup(func() { m.leave(context.Background(), api.LeaveRequest{}) })
+	t.Cleanup(func() { m.leave(api.LeaveRequest{}) })
 	require.Eventually(t, func() bool {
 		h, err := m.client.HostHeartbeat(ctx, "h")
 		return err == nil && len(h.Processes) == 4000

@@ -17,7 +17,7 @@ const flushTimeout = 5 * time.Second
 // leave time to report its end.
 const handOverTimeout = 10 * time.Second
 
-// killTimeout bounds the end of the processes that outlived StopTimeout.
+// killTimeout bounds the end of the processes that outlived StopTimeout, and then the delivery of the last messages.
 const killTimeout = 10 * time.Second
 
 // Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent.
@@ -90,21 +90,23 @@ func (a *Agent) release(ctx context.Context, keep bool) (err error) {
 	if keep {
 		leave.Kept = a.handOver()
 	}
-	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
-	defer cancelKill()
 	if a.processes != nil {
+		killCtx, cancel := context.WithTimeout(context.Background(), killTimeout)
+		defer cancel()
 		err = a.processes.Close(killCtx)
 		a.slots.processes.Wait()
 		a.host.WaitMonitors()
 	}
 	if a.outbox != nil {
-		a.outbox.close(killCtx)
+		closeCtx, cancel := context.WithTimeout(context.Background(), killTimeout)
+		defer cancel()
+		a.outbox.close(closeCtx)
 	}
 	if a.sweeper != nil { // it would poll the activity that notifies of its own end, and wait for its own workflow worker
 		a.sweeper.Stop()
 	}
 	if a.membership != nil { // with no other process left; this agent's own workflow worker may have to answer
-		a.membership.leave(killCtx, leave)
+		a.membership.leave(leave)
 	}
 	for _, w := range a.serving {
 		w.Stop()
