@@ -45,6 +45,7 @@ type measuredPool struct {
 	policy.Measured
 	spec       atomic.Pointer[readSpec]
 	reportedAt time.Time
+	epoch      int64 // of the last report; the pool forgets it when that epoch ends
 }
 
 type readSpec struct {
@@ -116,13 +117,14 @@ func (r *demandReporter) step(ctx context.Context, now time.Time) {
 
 func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) {
 	var changed bool
+	epoch := r.epoch()
 	p.Measured, changed = policy.DemandMeterOf(p.spec.Load().Spec).Next(p.Measured, d.Demand, now)
-	if !changed && (p.Reported == 0 || now.Sub(p.reportedAt) < demandRepeat) {
+	if !changed && (p.Reported == 0 || epoch == p.epoch && now.Sub(p.reportedAt) < demandRepeat) {
 		return
 	}
-	p.reportedAt = now
+	p.reportedAt, p.epoch = now, epoch
 	r.report(d.Pool, api.Demand{
-		Host: r.host, Epoch: r.epoch(), Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases,
+		Host: r.host, Epoch: epoch, Load: p.Reported, Calls: d.Calls, Waiting: d.Waiting, Leases: d.Leases,
 		ExpiryMS: demandExpiry.Milliseconds(),
 	})
 }

@@ -25,7 +25,8 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	noSpec := func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{}, context.DeadlineExceeded
 	}
-	r := newDemandReporter("h", func() []pool.Demand { return demand }, noSpec, func() int64 { return 3 },
+	epoch := int64(3)
+	r := newDemandReporter("h", func() []pool.Demand { return demand }, noSpec, func() int64 { return epoch },
 		func(pool string, d api.Demand) {
 			require.Equal(t, "p", pool)
 			reports = append(reports, d)
@@ -46,10 +47,14 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 		reports)
 	pass(demandRepeat + time.Minute)
 	require.Len(t, reports, 2, "a steady demand is repeated before it expires")
+	epoch = 4
+	pass(time.Minute)
+	require.Len(t, reports, 3, "the pool has forgotten the demand of the epoch that ended")
+	require.Equal(t, api.Demand{Host: "h", Epoch: 4, Load: 4, Calls: 4, ExpiryMS: demandExpiry.Milliseconds()}, reports[2])
 	demand = demand[1:]
 	pass(time.Minute)
-	require.Len(t, reports, 3, "the gateway has forgotten the pool")
-	require.Zero(t, reports[2].Load)
+	require.Len(t, reports, 4, "the gateway has forgotten the pool")
+	require.Zero(t, reports[3].Load)
 	require.Len(t, r.pools, 1)
 	r.reads.Wait()
 }
