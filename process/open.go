@@ -47,9 +47,10 @@ type Config struct {
 	// TakeOver takes over the processes that the supervisor before has handed over. Without it they are killed.
 	TakeOver bool
 
-	cgroupFS func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
-	fork     func(*exec.Cmd) error           // default: tree.StartChild
-	keepFor  time.Duration                   // default: KeepFor
+	cgroupFS  func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
+	fork      func(*exec.Cmd) error           // default: tree.StartChild
+	keepFor   time.Duration                   // default: KeepFor
+	killLimit time.Duration                   // default: killLimit
 }
 
 // Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left
@@ -63,6 +64,7 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	config.SampleEvery = cmp.Or(max(config.SampleEvery, 0), DefaultSampleEvery)
 	config.EnforceEvery = cmp.Or(max(config.EnforceEvery, 0), DefaultEnforceEvery)
 	config.keepFor = cmp.Or(max(config.keepFor, 0), KeepFor)
+	config.killLimit = cmp.Or(config.killLimit, killLimit)
 	if config.fork == nil {
 		config.fork = tree.StartChild
 	}

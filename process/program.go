@@ -239,6 +239,13 @@ func (p *Process) isChild() bool { return p.cmd != nil || p.child }
 
 // reapRoot returns the exit code or the signal that ended the process; code -1 if nobody here knows.
 func (p program) reapRoot() (code int, signal syscall.Signal) {
+	if !sleep.Ended(p.exited) { // it could not be killed
+		go func() {
+			<-p.exited
+			p.reapRoot()
+		}()
+		return 0, syscall.SIGKILL
+	}
 	if p.cmd == nil {
 		status, err := syscall.WaitStatus(0), errors.ErrUnsupported
 		if p.child {

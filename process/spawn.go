@@ -239,7 +239,8 @@ type kind interface {
 	wait()
 	// stop asks the incarnation to end, or with force ends it. It does not block, and may be called again, with force too.
 	stop(force bool)
-	// end ends what an incarnation that has exited left behind, and returns how it ended. It is called once, after wait.
+	// end ends what an incarnation that has exited left behind, and returns how it ended. It is called once, after wait,
+	// or when stop with force has not ended the incarnation within killLimit.
 	end() ending
 	// release returns what the incarnation held of this host; not if end could not end all of it.
 	release()

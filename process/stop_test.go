@@ -33,6 +33,31 @@ func TestStopSendsSIGTERM(t *testing.T) {
 	require.Equal(t, "SIGTERM", exit.Signal)
 }
 
+// A process in an uninterruptible wait does not exit when it is killed.
+func TestAProcessThatCannotBeKilledIsGivenUp(t *testing.T) {
+	s := open(t, func(c *Config) { c.killLimit = 100 * time.Millisecond })
+	p, err := s.newKind(launch("p/0", 1, runs("sleep", "1000")))
+	require.NoError(t, err)
+	require.NoError(t, p.kind.start(t.Context()))
+	awaitExit, release := p.awaitExit, make(chan struct{})
+	p.awaitExit = func() { <-release; awaitExit() }
+	s.supervise(p, s.live)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(ctx) }()
+	select {
+	case err := <-closed:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(30 * time.Second):
+		t.Error("the supervisor waits for it")
+	}
+	close(release)
+	ends(t, p)
+	require.True(t, p.Exit().Killed)
+	eventually(t, func() bool { return !p.root.Exists() }, "it is reaped when it exits at last")
+}
+
 func TestStopKillsAGrandchildInItsOwnSession(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+

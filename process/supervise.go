@@ -21,6 +21,9 @@ const (
 	// stopReadTimeout is how long the connection of a process that was asked to stop, and has, is read while others of
 	// its group may wait for the end of it.
 	stopReadTimeout = 50 * time.Millisecond
+	// killLimit is how long a process may take to exit after SIGKILL. One in an uninterruptible wait, such as for a file
+	// server or a driver that hangs, is given up then; one that frees much memory takes seconds.
+	killLimit = 30 * time.Second
 )
 
 // supervise runs from the fork until the tree is gone, whatever ends it. It returns the process with which the
@@ -56,7 +59,7 @@ func (p *Process) supervise() (next *Process) {
 	return nil
 }
 
-// signalUntilExit sends the requested signals until the root process has exited.
+// signalUntilExit sends the requested signals until the root process has exited, or cannot be killed.
 func (p *Process) signalUntilExit() {
 	var broken <-chan struct{}
 	if p.conn != nil {
@@ -65,6 +68,7 @@ func (p *Process) signalUntilExit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	exitDeadline := time.Time{} // after the connection closed
+	killDeadline := time.Time{} // after SIGKILL
 	for terminated, killed := false, false; ; {
 		t := p.currentTermination()
 		now := time.Now()
@@ -72,12 +76,14 @@ func (p *Process) signalUntilExit() {
 		case t.handedOver:
 			return
 		case killed:
-		case t.killed():
-			killed = true
-			p.kind.stop(true)
-		case t.stopped && !now.Before(t.deadline):
-			p.updateTermination(func(t *termination) { t.graceExpired = true })
-			killed = true
+			if !now.Before(killDeadline) {
+				return
+			}
+		case t.killed(), t.stopped && !now.Before(t.deadline):
+			if !t.killed() {
+				p.updateTermination(func(t *termination) { t.graceExpired = true })
+			}
+			killed, killDeadline = true, now.Add(p.supervisor.config.killLimit)
 			p.kind.stop(true)
 		case t.stopped && !terminated:
 			terminated = true
@@ -86,9 +92,12 @@ func (p *Process) signalUntilExit() {
 			p.fail(fmt.Sprintf("closed its connection but did not exit: %v", p.conn.Err()))
 		}
 		wait := time.Hour
-		if t.stopped && !killed {
+		switch {
+		case killed:
+			wait = time.Until(killDeadline)
+		case t.stopped:
 			wait = time.Until(t.deadline)
-		} else if !exitDeadline.IsZero() && !killed {
+		case !exitDeadline.IsZero():
 			wait = time.Until(exitDeadline)
 		}
 		timer.Reset(max(wait, 0))
