@@ -32,14 +32,11 @@ type plainUpstream struct {
 }
 
 func newPlainUpstream(p *process.Process) pool.PlainUpstream {
-	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &plainUpstream{process: p, transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			network, address := "tcp", p.Info().Address // known once the process is ready
-			if filepath.IsAbs(address) {
-				network = "unix"
-			}
-			conn, err := dialer.DialContext(ctx, network, address)
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			defer cancel()
+			conn, err := p.Dial(ctx, p.Info().Address) // known once the process is ready
 			if err != nil {
 				return nil, &dialError{err}
 			}

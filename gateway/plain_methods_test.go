@@ -112,3 +112,12 @@ func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
 	require.Equal(t, 200, a.status)
 	requireConfined(t, a)
 }
+
+func TestAWorkerCannotPutTheGatewaysSocketInThePlaceOfItsOwn(t *testing.T) {
+	e := parallel(t, 1, plain(t), withSpecEnv("LISTEN", "socket"))
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/own", "x").status)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/link", e.file("gw.sock")).status)
+	for method, path := range map[string]string{"GET": "v1/pools", "POST": "ui/links"} { // with the rights of the agent
+		e.do(method, "/v1/pools/p/call/"+path, "").requireProblem(t, 502, api.CodeWorkerCrashed)
+	}
+}

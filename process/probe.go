@@ -75,26 +75,22 @@ func (p *Process) probeRPC(ctx context.Context) error {
 }
 
 // probeTarget returns where probes connect: health.port, or else the program's address.
-func (p *Process) probeTarget() (network, addr string, err error) {
+func (p *Process) probeTarget() (addr string, err error) {
 	if port := p.spec.Health.Port; port != 0 {
-		return "tcp", address{port: port}.tcp(), nil
+		return address{port: port}.tcp(), nil
 	}
-	addr = p.Info().Address
-	switch {
-	case addr == "":
-		return "", "", coded(CodeInvalid, nil, "the program does not listen, and health.port is not set")
-	case filepath.IsAbs(addr):
-		return "unix", addr, nil
+	if addr = p.Info().Address; addr == "" {
+		return "", coded(CodeInvalid, nil, "the program does not listen, and health.port is not set")
 	}
-	return "tcp", addr, nil
+	return addr, nil
 }
 
 func (p *Process) probeTCP(ctx context.Context) error {
-	network, addr, err := p.probeTarget()
+	addr, err := p.probeTarget()
 	if err != nil {
 		return err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := p.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -102,12 +98,12 @@ func (p *Process) probeTCP(ctx context.Context) error {
 }
 
 func (p *Process) probeHTTP(ctx context.Context, path string) error {
-	network, addr, err := p.probeTarget()
+	addr, err := p.probeTarget()
 	if err != nil {
 		return err
 	}
 	host := addr
-	if network == "unix" {
+	if filepath.IsAbs(addr) {
 		host = "localhost"
 	}
 	target, err := url.Parse("http://" + host + "/" + strings.TrimPrefix(path, "/"))
@@ -121,9 +117,7 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	request.Header.Set("User-Agent", "tempool-probe")
 	transport := &http.Transport{ // a reused connection would not prove that the program accepts new ones
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		},
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return p.Dial(ctx, addr) },
 	}
 	client := http.Client{
 		Transport:     transport,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,9 +75,26 @@ func TestAProgramThatListensOnItsSocketIsReady(t *testing.T) {
 	p := begin(t, open(t), listens(spec.HealthTCP, unixEcho))
 	require.Equal(t, p.plan.address.socket, p.Info().Address)
 	require.NoError(t, p.Probe(t.Context()))
+
+	// The program puts a link to a socket of the agent in the place of its own.
+	elsewhere := filepath.Join(p.plan.address.dir, "a")
+	agents, err := net.Listen("unix", elsewhere)
+	require.NoError(t, err)
+	defer agents.Close()
+	require.NoError(t, os.Remove(p.plan.address.socket))
+	require.NoError(t, os.Symlink(elsewhere, p.plan.address.socket))
+	require.ErrorContains(t, p.Probe(t.Context()), "another program listens on the socket of this worker")
+	require.False(t, p.accepts(t.Context(), p.plan.address.socket), "nor does it become ready so")
+
 	stops(t, p)
 	require.NoDirExists(t, p.plan.address.dir)
 	require.ErrorContains(t, p.Probe(t.Context()), "the process has ended")
+}
+
+func TestTheProcessThatListensOnTheSocketMayHaveEnded(t *testing.T) {
+	daemon := strings.Replace(unixEcho, "server.listen()\n",
+		"if os.fork() == 0: server.listen(); os._exit(0)\nos.wait()\n", 1)
+	require.NoError(t, begin(t, open(t), listens(spec.HealthTCP, daemon)).Probe(t.Context()))
 }
 
 func TestALongStateDirPutsTheSocketIntoTheTemporaryDirectory(t *testing.T) {

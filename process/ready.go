@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -23,7 +27,10 @@ const (
 // foreignListenerTimeout is how long another program may hold the port assigned to a worker before the start fails.
 const foreignListenerTimeout = time.Second
 
-var errForeignListener = errors.New("another program listens on the port assigned to this worker")
+var (
+	errForeignListener = errors.New("another program listens on the port assigned to this worker")
+	errForeignSocket   = errors.New("another program listens on the socket of this worker")
+)
 
 var errExitedEarly = errors.New("exited before it was ready")
 
@@ -156,9 +163,9 @@ func (p *Process) findAddress(ctx context.Context) (foreign bool) {
 	a := p.plan.address
 	switch {
 	case p.Info().Address != "":
-	case accepts(ctx, "unix", a.socket):
+	case p.accepts(ctx, a.socket):
 		p.setAddress(a.socket)
-	case !accepts(ctx, "tcp", a.tcp()):
+	case !p.accepts(ctx, a.tcp()):
 	case !p.ownsPort(a.port):
 		return true
 	default:
@@ -175,14 +182,46 @@ func (p *Process) configuredAddress() string {
 	return p.plan.address.tcp()
 }
 
-func accepts(ctx context.Context, network, addr string) bool {
-	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, network, addr)
+func (p *Process) accepts(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := p.Dial(ctx, addr)
 	if err != nil {
 		return false
 	}
 	conn.Close()
 	return true
+}
+
+// Dial connects to the program's address. It refuses the Unix socket of another program: the worker can put a link in
+// the place of its own, and other programs, and the gateway, grant the agent what they do not grant the worker.
+func (p *Process) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if socket, ok := conn.(*net.UnixConn); ok && !p.ownsSocket(socket) {
+		conn.Close()
+		return nil, errForeignSocket
+	}
+	return conn, err
+}
+
+// ownsSocket reports whether the process that listens at the other end belongs to the tree or, if that process has
+// ended and its children go on listening, was of the program's user.
+func (p *Process) ownsSocket(conn *net.UnixConn) bool {
+	pid, uid, known := tree.PeerOf(conn)
+	_, alive := tree.Identify(pid)
+	return known && (contain([]*Process{p}, pid) || !alive && strconv.FormatUint(uint64(uid), 10) == p.uid())
+}
+
+// uid is the user of the program.
+func (p *Process) uid() string {
+	if c := p.plan.credentials; c != nil {
+		return strconv.FormatUint(uint64(c.UID), 10)
+	}
+	return strconv.Itoa(os.Geteuid())
 }
 
 func (p *Process) setAddress(addr string) {

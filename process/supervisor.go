@@ -280,7 +280,10 @@ func (s *Supervisor) recordExit(p *Process) {
 // Contains reports whether a process belongs to the tree of a live incarnation, so that it is a worker's and not a
 // client's or the operator's. It costs some reads of /proc for each of the process's ancestors.
 func (s *Supervisor) Contains(pid int) bool {
-	live := s.all()
+	return contain(s.all(), pid)
+}
+
+func contain(live []*Process, pid int) bool {
 	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))
 	for _, p := range live {
 		if p.hasTree() {

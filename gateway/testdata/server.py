@@ -1,6 +1,7 @@
-"""A program of protocol none: a server of its own on $PORT."""
+"""A program of protocol none: a server of its own on $PORT, or on $TEMPOOL_SOCKET if $LISTEN is socket."""
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import ThreadingUnixStreamServer
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -10,6 +11,10 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self.path == "/crash":
             os._exit(3)
+        if self.path == "/link":  # to the socket of another program, in the place of its own
+            os.remove(os.environ["TEMPOOL_SOCKET"])
+            os.symlink(body, os.environ["TEMPOOL_SOCKET"])
+            self.close_connection = True
         status = 503 if self.path == "/fail" else 200
         answer = b"%s %s auth=%s" % (self.path.encode(), body, str(self.headers.get("Authorization")).encode())
         self.send_response(status)
@@ -60,4 +65,6 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+if os.environ.get("LISTEN") == "socket":
+    ThreadingUnixStreamServer(os.environ["TEMPOOL_SOCKET"], Handler).serve_forever()
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
