@@ -200,7 +200,7 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 		}
 	}
 	// A web page must not reach a gateway through its visitor's browser: neither across origins nor by DNS rebinding.
-	if err := a.origins.Check(r); err != nil {
+	if err := a.origins.Check(acting(r, forwarded)); err != nil {
 		return nil, api.Errorf(api.CodeForbidden, "cross-origin request from a web page: %w", err)
 	}
 	if a.loopback && a.tokens == nil && !loopback.Host(hostOnly(r.Host)) {
@@ -208,6 +208,21 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 			"host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
 	return principal, nil
+}
+
+// acting is r as the check of origins must see it, which lets GET, HEAD and OPTIONS pass: workers of protocol none, and
+// WebSockets, may act on those, too. But a page may link to one here, and a worker's page, which has an origin of its
+// own, may load what it needs from the URL of its lease, which has a token. A forwarded request was checked before.
+func acting(r *http.Request, forwarded bool) *http.Request {
+	h := r.Header
+	link := h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document"
+	ofPage := h.Get("Origin") != "" || h.Get("Sec-Fetch-Site") != ""
+	if forwarded || link || !ofPage || strings.HasPrefix(r.URL.Path, "/v1/leases/") {
+		return r
+	}
+	acts := *r
+	acts.Method = http.MethodPost
+	return &acts
 }
 
 // inBrowser returns the client that sends a request to the dashboard from a browser that has signed in, or a browser

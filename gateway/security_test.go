@@ -163,7 +163,7 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 }
 
 func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
-	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 2, plain(t), inflight(4), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := clientWith(t, nil)
 	endpoint := e.gateway.Endpoint()
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools"))
@@ -171,6 +171,37 @@ func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
 	crossing := requestOf(t.Context(), t, "POST", endpoint+"/v1/pools/p/call/echo", strings.NewReader("x"), "Origin",
 		"http://evil.example", "Sec-Fetch-Site", "cross-site")
 	require.Equal(t, 403, ask(t, client, crossing).status)
+
+	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Fetch-Mode", "websocket", "Sec-Fetch-Dest",
+		"websocket"}
+	image := []string{"Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}
+	link := []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	frame := []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}
+	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
+	for _, c := range []struct {
+		status          int
+		site, path      string
+		origin, headers []string
+	}{
+		{403, "cross-site", "pools/p/call/upgrade", []string{"Origin", "http://evil.example"}, socket},
+		{403, "cross-site", "pools/p/workers/1/call/x", nil, image},
+		{403, "same-site", "pools/p/call/x", nil, image},
+		{403, "cross-site", "pools/p/call/x", nil, frame},
+		{403, "", "pools/p/call/upgrade", []string{"Origin", "http://evil.example"}, socket[:4]},
+		{200, "cross-site", "pools/p/call/x", nil, link},
+		{200, "none", "pools/p/call/x", nil, link},
+		{200, "same-origin", "pools/p/call/x", nil, image},
+		{101, "same-origin", "pools/p/call/upgrade", []string{"Origin", endpoint}, socket},
+		// of a worker's page, whose URL has the token
+		{200, "cross-site", "leases/" + lease.ID + "~" + lease.Token + "/call/x", nil, image},
+		{101, "cross-site", "leases/" + lease.ID + "~" + lease.Token + "/call/upgrade", []string{"Origin", "null"}, socket},
+	} {
+		headers := append(append([]string{"Sec-Fetch-Site", c.site}, c.origin...), c.headers...)
+		response, err := client.Do(requestOf(t.Context(), t, "GET", endpoint+"/v1/"+c.path, nil, headers...))
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, c.status, response.StatusCode, "GET %s with %q", c.path, headers)
+	}
 }
 
 func TestSocketIsPrivateAndExclusive(t *testing.T) {
