@@ -46,12 +46,16 @@ func admitPage(w http.ResponseWriter, r *http.Request, origins []string) error {
 }
 
 // answerPreflight tells a browser, which sends no token with this question, that a page may send any request to an MCP
-// client's path. The request itself is admitted by admitPage.
+// client's path, but as another gateway. The request itself is admitted by admitPage.
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+	asked := r.Header.Get("Access-Control-Request-Headers")
+	if lower := strings.ToLower(asked); !strings.Contains(lower, strings.ToLower(api.HeaderForwarded)) &&
+		!strings.Contains(lower, strings.ToLower(api.HeaderPeerToken)) {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
 	h.Set("Access-Control-Max-Age", "600")
 	h.Add("Vary", "Origin, Access-Control-Request-Headers")
 	w.WriteHeader(http.StatusNoContent)

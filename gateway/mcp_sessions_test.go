@@ -238,6 +238,11 @@ func TestPagesOfOtherOriginsAreClientsOfMCP(t *testing.T) {
 	require.Equal(t, "https://chat.example", asked.header.Get("Access-Control-Allow-Origin"))
 	require.Equal(t, "authorization,mcp-session-id", asked.header.Get("Access-Control-Allow-Headers"))
 	require.Equal(t, 401, preflight().status, "no browser asks so")
+	for _, name := range []string{"tempool-forwarded", "tempool-peer-token"} { // no page is a gateway
+		asked = preflight(append(chat, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers",
+			"content-type,"+name)...)
+		require.Empty(t, asked.header.Values("Access-Control-Allow-Headers"))
+	}
 
 	a := e.mcpAs(token, "", mcpInitialize, chat...)
 	require.Equal(t, 200, a.status, "%s", a.body)
