@@ -50,11 +50,10 @@ func (c *Clock) here(at time.Time) (t time.Time, known bool) {
 // Expiry is when a lease ends that lasts its TTL from an answer to a request sent at sent.
 func Expiry(lease api.Lease, sent time.Time) time.Time { return sent.Add(lease.TTL()) }
 
-// ExpiryOf is when a lease ends that the state of its worker shows, which was asked for at sent. If it had ended by
-// then, Temporal's clock was set back: the Clock says nothing of it.
+// ExpiryOf is when a lease ends that the state of its worker shows, which was asked for at sent.
 func (c *Clock) ExpiryOf(lease api.Lease, sent time.Time) time.Time {
 	latest := Expiry(lease, sent)
-	if at, known := c.here(lease.ExpiresAt); known && at.After(sent) && at.Before(latest) {
+	if at, known := c.here(lease.ExpiresAt); known && at.Before(latest) {
 		return at
 	}
 	return latest

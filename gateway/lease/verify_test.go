@@ -2,7 +2,6 @@ package lease
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,16 +22,4 @@ func TestConfirmComparesLeaseWithWorkflowState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.code, api.CodeOf(Confirm(id, ref, c.state))) })
 	}
-}
-
-// What the clock shows says when a lease ends that somebody else took, unless the workflow still confirms it then.
-func TestALeaseThatTheWorkflowConfirmsHasNotEndedByAClockThatWasSetBack(t *testing.T) {
-	var clock Clock
-	asked, temporal := time.Now(), time.Unix(1_000_000, 0)
-	lease := api.Lease{ExpiresAt: temporal.Add(30 * time.Second), TTLMS: 30_000}
-	clock.Observe(temporal.Add(10*time.Second), asked)
-	require.Equal(t, asked.Add(20*time.Second), clock.ExpiryOf(lease, asked))
-	clock.Observe(temporal.Add(time.Hour), asked)
-	clock.Observe(temporal, asked) // it was set back
-	require.Equal(t, asked.Add(30*time.Second), clock.ExpiryOf(lease, asked))
 }
