@@ -57,7 +57,7 @@ func TestNoSocketDirectoryIsLeftThatTheAgentMayNotGiveAway(t *testing.T) {
 		rights[0].Effective &^= 1 << unix.CAP_CHOWN
 		err = errors.Join(err, unix.Capset(&header, &rights[0]))
 		if err == nil {
-			_, err = s.allocateAddress(&launcher.Credentials{UID: 65534, GID: 65534})
+			_, err = s.allocateAddress(&launcher.Credentials{UID: uint32(os.Getuid() + 1), GID: uint32(os.Getgid())})
 		}
 		allocated <- err
 	}()

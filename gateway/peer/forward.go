@@ -28,7 +28,8 @@ type Trip struct {
 	Caller Caller
 	// Body are the bytes that were read of the request's body already; nil forwards the body of the request itself.
 	Body []byte
-	// Deadline is when a call must end; zero for none. The peer has connectTimeout more to say that it has passed.
+	// Deadline is when a call must end; zero for none. The peer has connectTimeout more to say that it has passed, if the
+	// request's context lasts.
 	Deadline time.Time
 }
 
@@ -113,6 +114,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 		}})
 	}
 	var failure error
+	began := time.Now()
 	proxy := httputil.ReverseProxy{
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		// the proxy's own trace of ctx would relay 100 Continue to the client
@@ -164,7 +166,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 	if failure == nil {
 		return nil
 	}
-	return p.failure(r.Context(), trip, failure, body == nil || body.begun.Load())
+	return p.failure(r.Context(), trip, time.Since(began), failure, body == nil || body.begun.Load())
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -172,7 +174,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // failure codes the failure to forward a request. begun says that the peer may have acted on it.
-func (p *Peers) failure(ctx context.Context, trip Trip, err error, begun bool) error {
+func (p *Peers) failure(ctx context.Context, trip Trip, waited time.Duration, err error, begun bool) error {
 	refusal, isRefusal := errors.AsType[refused](err)
 	if broken, is := errors.AsType[*net.OpError](err); isRefusal || is && broken.Op == "dial" {
 		begun = false
@@ -184,7 +186,7 @@ func (p *Peers) failure(ctx context.Context, trip Trip, err error, begun bool) e
 			p.failed(trip.Peer, err)
 		}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		if errors.Is(context.Cause(ctx), errSilent) {
+		if errors.Is(context.Cause(ctx), errSilent) || !begun && waited > maxPatience*5/4 {
 			p.failed(trip.Peer, errSilent)
 		}
 		coded = api.Errorf(api.CodeDeadlineExceeded, "host %s did not answer before the call's deadline", trip.Host)

@@ -133,7 +133,7 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 	}
 	p.mu.Lock()
 	u := p.newestLiveLocked(worker)
-	offered := u != nil && u.offersHook(hook)
+	offered := u != nil && u.offersHookLocked(hook)
 	p.mu.Unlock()
 	switch {
 	case u == nil:

@@ -127,7 +127,7 @@ func mayBeLost(err error) bool {
 func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
 	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
 	defer cancel()
-	for range sleep.Ticks(ctx.Done(), checkinRetry) {
+	for pause := checkinRetry; sleep.For(ctx.Done(), pause); pause = min(2*pause, longestCheckinRetry) {
 		attempt, done := context.WithTimeout(ctx, controlTimeout)
 		err := d.config.Control.Checkin(attempt, r)
 		done()
@@ -138,9 +138,11 @@ func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
 }
 
 const (
-	// checkinRetry is the pause between two attempts to pass on a checkin, and checkinRetries the time of all of them.
-	checkinRetry   = 500 * time.Millisecond
-	checkinRetries = 10 * time.Minute
+	// checkinRetry is the pause before an attempt to pass on a checkin, twice as long before the next one, up to
+	// longestCheckinRetry, and checkinRetries the time of all of them.
+	checkinRetry        = 500 * time.Millisecond
+	longestCheckinRetry = 8 * time.Second
+	checkinRetries      = 10 * time.Minute
 )
 
 // CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to

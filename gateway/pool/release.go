@@ -24,7 +24,7 @@ const maxReleased = 10_000
 func (u *upstream) holdSessionsLocked() {
 	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
 	if u.releasing || u.is(gone) || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
-		!u.offersHook(api.HookSessionRelease) {
+		!u.offersHookLocked(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true

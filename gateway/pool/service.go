@@ -126,11 +126,16 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 
 // offersHook reports whether the program listed a hook in its hello.
 func (u *upstream) offersHook(hook string) bool {
-	conn := u.conn
-	if conn == nil || u.byKey() && (hook == api.HookSessionRelease || hook == api.HookSessionLoad) {
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return u.offersHookLocked(hook)
+}
+
+func (u *upstream) offersHookLocked(hook string) bool {
+	if u.conn == nil || u.byKey() && (hook == api.HookSessionRelease || hook == api.HookSessionLoad) {
 		return false // its process may have served other keys' sessions only
 	}
-	hello, known := wire.HelloOf(conn)
+	hello, known := wire.HelloOf(u.conn)
 	return known && slices.Contains(hello.Methods, hook)
 }
 
@@ -335,16 +340,21 @@ func (d *Dispatcher) Reset(ctx context.Context, worker string, incarnation int64
 // dropState has the program drop what the holder of a lease left. A worker whose program fails to stays closed, and is
 // replaced.
 func (u *upstream) dropState(ctx context.Context) error {
-	switch conn := u.conn; {
+	u.pool.mu.Lock()
+	none, missing := u.conn == nil, false
+	if !none {
+		_, known := wire.HelloOf(u.conn)
+		missing = known && !u.offersHookLocked(api.HookLeaseReset)
+	}
+	u.pool.mu.Unlock()
+	switch {
 	case u.spec.Pool.Protocol == spec.ProtocolNone:
 		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no %s", u.worker,
 			api.HookLeaseReset)
-	case conn == nil: // no process of a key runs
+	case none: // no process of a key runs
 		return nil
-	default:
-		if _, known := wire.HelloOf(conn); known && !u.offersHook(api.HookLeaseReset) {
-			return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
-		}
+	case missing:
+		return api.Errorf(api.CodeInvalid, "%s has no method %s", u.worker, api.HookLeaseReset)
 	}
 	if err := u.callHook(ctx, api.HookLeaseReset, ""); err != nil {
 		code := api.CodeWorkerError

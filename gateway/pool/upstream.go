@@ -120,7 +120,7 @@ func (u *upstream) opensLocked(key string) bool {
 func (u *upstream) awaitsReleaseLocked() bool {
 	for _, o := range u.pool.order {
 		if o.worker == u.worker && o.incarnation < u.incarnation && !o.is(gone) && !o.is(draining) &&
-			o.offersHook(api.HookSessionRelease) {
+			o.offersHookLocked(api.HookSessionRelease) {
 			return true
 		}
 	}

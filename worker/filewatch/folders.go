@@ -8,7 +8,7 @@ import (
 )
 
 // addRoots watches the roots that exist; for a missing root it watches the nearest existing folder above. With report
-// set, the files of folders count as changed, and files that have appeared.
+// set, they and the files of folders count as changed.
 func (w *Watcher) addRoots(roots []string, report bool) {
 	for _, root := range roots {
 		for !w.addRoot(root, report) {
@@ -29,8 +29,7 @@ func (w *Watcher) addRoot(root string, report bool) bool {
 		w.addFolder(above)
 		return nearestExisting(root) == above
 	}
-	appeared := w.missing[root]
-	if appeared {
+	if w.missing[root] {
 		delete(w.missing, root)
 		w.options.Logger.Info("watched path has appeared", "path", root)
 	}
@@ -41,7 +40,7 @@ func (w *Watcher) addRoot(root string, report bool) bool {
 	// Watch a file through its folder: after an editor renames another file into its place, a watch on the file would
 	// follow the old one.
 	w.addFolder(filepath.Dir(root))
-	if appeared && report || w.isNew(info) {
+	if report || w.isNew(info) {
 		w.markChanged(root)
 	}
 	return true
