@@ -233,6 +233,15 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		s.fleet.done = nil
 	}
 
+	for _, slots := range [][]int{nil, {2}} { // what the pool has stopped for memory is no operator's stop
+		s := newSite(t, operator, nil)
+		py := s.fleet.pools["py"]
+		py.StoppedForMemory = slots
+		s.fleet.pools["py"] = py
+		_, text, _ := s.get("/ui/pools/py/workers/2")
+		require.Equal(t, slots != nil, strings.Contains(text, "do/stop?worker=2"))
+		require.NotContains(t, text, "do/suspend")
+	}
 	s.fleet.failure = api.Errorf(api.CodeUnavailable, "Temporal is down")
 	status, text, _ := s.post("/ui/pools/py/do/drain",
 		url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})

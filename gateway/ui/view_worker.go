@@ -72,7 +72,8 @@ func (v *visit) workerPage() error {
 	view, p := v.workerFacts(status, pool, slot)
 	view.Temporal = v.d.workflowURL(api.WorkerWorkflowID(pool, slot))
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		view.Actions = workerActions(pool, slot, view.Row.State, view.Resting, view.Row.Lease)
+		resting := view.Resting && !slices.Contains(status.value.StoppedForMemory, slot) // by an operator
+		view.Actions = workerActions(pool, slot, view.Row.State, resting, view.Row.Lease)
 	}
 	p.Title, p.Nav, p.Data = view.Row.Name, "fleet", view
 	p.Live = "pool=" + pool + "&worker=" + strconv.Itoa(slot)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -282,7 +283,8 @@ func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([
 		}
 		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot}
 		t.update(s, state, w.Resting)
-		applies := s.applies(t.State, t.resting)
+		applies := s.applies(t.State, t.resting) ||
+			t.done && t.resting && slices.Contains(status.StoppedForMemory, w.Slot) // else the pool starts it again
 		if slot != nil && !applies && !t.done {
 			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.Worker, s.notApplicable, t.State)
 		}

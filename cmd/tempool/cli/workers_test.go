@@ -162,6 +162,19 @@ func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
 	}
 }
 
+// The pool starts it again when its host has memory, unless an operator stops it, too.
+func TestAWorkerThatIsStoppedForMemoryGetsAnOperatorsStop(t *testing.T) {
+	stopped := roster(api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
+	stopped.StoppedForMemory = []int{0}
+	for _, command := range []string{"drain", "stop"} {
+		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopped),
+			states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 1)}}})
+		r := succeed(t, f, "workers", command, "python/0")
+		require.Equal(t, []string{command + " python/0"}, f.requests)
+		require.Equal(t, "python/0 is stopped\n", r.out)
+	}
+}
+
 func TestARestingWorkerCannotBeSuspended(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python",
 		statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
