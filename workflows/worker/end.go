@@ -48,6 +48,15 @@ func (w *worker) rest(r *PendingRequest) {
 	}
 }
 
+// restAfterEnd is rest by an order that does not change the state, so the pool learns of it here: it must not undo that
+// of an operator.
+func (w *worker) restAfterEnd(r *PendingRequest) {
+	w.rest(r)
+	if !w.RestOrderedAt.IsZero() {
+		w.reporter.reportState()
+	}
+}
+
 // stopIfOrdered stops a worker on which no call is in flight, if that was ordered, and reports whether it was.
 func (w *worker) stopIfOrdered() bool {
 	r := w.takeEnd()
@@ -65,7 +74,7 @@ func (w *worker) stop() bool {
 	w.tasks.drainLimit.Take()
 	w.tasks.checkpoint.Take()
 	if r := w.takeRequest(api.SignalStop); r != nil {
-		w.rest(r)
+		w.restAfterEnd(r)
 	}
 	w.absorbRequests()
 	if w.tasks.start.Running() { // stopped while starting: the host reports the process when Start has ended

@@ -133,7 +133,7 @@ func (w *worker) isOvertaken(r api.Order) bool {
 // follows.
 func (w *worker) absorbRequests() {
 	if r := w.takeRequest(api.SignalDrain); r != nil {
-		w.rest(r)
+		w.restAfterEnd(r)
 	}
 	if r := w.takeRequest(api.SignalRestart); r != nil {
 		w.Intent = IntentRecover // the latest order counts, also over an earlier one to rest

@@ -204,6 +204,22 @@ func TestADrainToFreeMemoryIsReportedAsNoOrderOfAnOperator(t *testing.T) {
 	s.runThrough(inPool(func(*spec.Spec) {}))
 }
 
+func TestAnOperatorsOrderDuringADrainToFreeMemoryIsReportedAtOnce(t *testing.T) {
+	for state, c := range map[lifecycle.State]struct{ slow, order string }{
+		lifecycle.Draining: {api.ActivityDrain, api.SignalDrain}, lifecycle.Stopping: {api.ActivityStop, api.SignalStop},
+	} {
+		s := newWorkerEnv(t)
+		s.slow = map[string]time.Duration{c.slow: 5 * time.Minute}
+		s.At(time.Minute, s.signal(api.SignalOrder, api.Order{Kind: api.SignalDrain, Cause: api.CausePressure}))
+		s.At(2*time.Minute, func() { s.together(c.order) })
+		s.At(3*time.Minute, func() {
+			require.Equal(t, state, s.newestReport().State)
+			require.Equal(t, 2*time.Minute, s.newestReport().RestOrderedAt.Sub(s.Begin).Round(time.Minute))
+		})
+		s.runThrough(inPool(func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Hour) }))
+	}
+}
+
 func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, func() {
