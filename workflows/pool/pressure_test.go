@@ -33,10 +33,13 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 	for s := 5; s <= 30; s += 5 { // said again and again, done once
 		p.At(time.Duration(s)*time.Second, func() { p.pressure("critical") })
 	}
+	p.At(31*time.Second, func() { p.workers[4].rest(lifecycle.Failed, "an operator has started it, in vain") })
 	p.At(32*time.Second, func() {
 		require.Equal(t, []int{4, 3}, p.status().StoppedForMemory)
 		require.Equal(t, 3, p.status().Ready)
 		require.Contains(t, p.workers[4].received[0].message.(api.Order).Reason, "500 MB")
+		require.Equal(t, api.ReasonMemoryPressure, p.status().Workers[3].ReasonCode)
+		require.Equal(t, api.ReasonGaveUp, p.status().Workers[4].ReasonCode)
 		p.pressure("medium")
 	})
 	p.At(40*time.Second, func() {

@@ -27,7 +27,7 @@ func (p *pool) status() (api.PoolStatus, error) {
 	}
 	for i := range p.Roster {
 		s := p.Roster[i]
-		if p.pressure.isStopped(s.Slot) && !s.isServing() {
+		if s.ReasonCode == api.ReasonStopped && p.pressure.isStopped(s.Slot) {
 			s.ReasonCode = api.ReasonMemoryPressure
 		}
 		s.Removing = s.Removing || !p.isMember(s.Slot)
