@@ -110,7 +110,7 @@ type PoolEvent struct {
 
 // The alerts that a pool raises: what lasts until it is mended. Prometheus has the others.
 const (
-	AlertWorkerGaveUp  = "worker_gave_up" // it failed recovery.max_consecutive_failures times in a row and stays down
+	AlertWorkerGaveUp  = "worker_gave_up" // it failed too often in a row, or with recovery.restart = "never"
 	AlertStartsHeld    = "starts_held"    // too many starts of the pool failed, and one worker at a time tries
 	AlertRolloutHalted = "rollout_halted" // a worker did not come back from a rolling restart
 )

@@ -113,7 +113,7 @@ type ReasonCode string
 // Reason codes.
 const (
 	ReasonBackoff        ReasonCode = "backoff"     // it crashed and waits before the next start
-	ReasonGaveUp         ReasonCode = "give_up"     // it failed too often in a row
+	ReasonGaveUp         ReasonCode = "give_up"     // it failed, too often in a row, or with recovery.restart = "never"
 	ReasonBreaker        ReasonCode = "breaker"     // too many starts of its pool failed
 	ReasonStartRate      ReasonCode = "start_rate"  // start.rate_per_second
 	ReasonNoCapacity     ReasonCode = "no_capacity" // no host has free capacity

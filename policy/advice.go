@@ -127,7 +127,7 @@ func (w worker) alerts(p pool) []Alert {
 	return list
 }
 
-// gaveUp reports whether it stays down although nobody asked for that: not recovery.restart, and no operator.
+// gaveUp reports whether it stays down after a failure: no operator asked for that, nor its pool to free memory.
 func (w worker) gaveUp() bool { return w.resting && w.code == api.ReasonGaveUp }
 
 func (w worker) failsCalls() bool {

@@ -138,6 +138,13 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			},
 			reason: "Gave up after 1 failure in a row", why: api.ReasonGaveUp,
 		},
+		"a failure after which nothing starts": {
+			setUp: func(s *workerEnv, run *Run) {
+				crashes(1)(s, run)
+				run.Spec.Recovery.Restart = spec.RestartNever
+			},
+			reason: "was ended by SIGKILL", why: api.ReasonGaveUp,
+		},
 		"the breaker": {setUp: func(_ *workerEnv, run *Run) { run.StartsPaused = "the breaker is open" },
 			reason: "the breaker is open", why: api.ReasonBreaker},
 		"the rate of starts": {

@@ -184,7 +184,7 @@ func (r reporter) undelivered(_, name string, _ time.Time, err error) {
 // reasonCode is why the worker is out of service, in one word.
 func (r reporter) reasonCode() api.ReasonCode {
 	switch {
-	case r.GaveUp:
+	case r.GaveUp, r.Resting && r.Intent == IntentRecover && r.Machine.State != lifecycle.Finished: // recovery.restart
 		return api.ReasonGaveUp
 	case r.Resting:
 		return api.ReasonStopped
