@@ -220,6 +220,7 @@ func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
 	used := now
 	disk, err := store.db.Begin(true) // the file's only writer for now
 	require.NoError(t, err)
+	defer func() { _ = disk.Rollback() }() // after a failure, or the store's Close would wait for it
 	require.NoError(t, errorOf(store.Get(t.Context(), "a")))
 	require.Eventually(t, func() bool {
 		store.mu.Lock()
