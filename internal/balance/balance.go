@@ -52,8 +52,8 @@ func NewFixed(endpoints []string) *Balancer {
 	return b
 }
 
-// Add adds gateways that another gateway referred to, up to 256 in all, each until it cannot be reached. A Balancer
-// with a roster ignores them.
+// Add adds gateways that another gateway referred to, up to 256 in all, each until it has failed three times in a row
+// while one of the first ones, which may refer to it again, has not. A Balancer with a roster ignores them.
 func (b *Balancer) Add(endpoints []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +111,9 @@ func (b *Balancer) Release(e *Endpoint, err error) {
 	switch {
 	case api.CodeOf(err) == api.CodeUnavailable, timedOut && !transport.MayHaveStarted(err): // the host may drop packets
 		e.backoff.Fail(b.now())
-		b.endpoints = slices.DeleteFunc(b.endpoints, func(other *Endpoint) bool { return other == e && e.added })
+		if e.added && e.backoff.failures >= 3 && slices.ContainsFunc(b.endpoints, (*Endpoint).refers) {
+			b.endpoints = slices.DeleteFunc(b.endpoints, func(other *Endpoint) bool { return other == e })
+		}
 	case timedOut, errors.Is(err, context.Canceled): // says nothing about the gateway
 	default:
 		e.backoff = Backoff{}
@@ -174,6 +176,9 @@ type Endpoint struct {
 
 // URL is http://HOST:PORT, https://HOST:PORT or unix:PATH.
 func (e *Endpoint) URL() string { return e.url }
+
+// refers reports whether the endpoint is one of the first ones, and its last call reached it.
+func (e *Endpoint) refers() bool { return !e.added && e.backoff.failures == 0 }
 
 // An unreachable gateway is avoided for a second, and twice as long after each further failure in a row.
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -235,14 +236,22 @@ func TestReferredGatewaysAreAddedOnceAndOnlyWithoutARoster(t *testing.T) {
 	for range 2 {
 		b.Add([]string{"b", "a", "", "b"})
 		require.Equal(t, []string{"a", "b"}, urls())
-		for range 2 { // calls to both that cannot be reached
-			tried := map[string]bool{}
-			for e, _ := b.Acquire(t.Context(), tried); e != nil; e, _ = b.Acquire(t.Context(), tried) {
-				tried[e.URL()] = true
+		for range 4 { // calls to both that cannot be reached
+			for _, e := range slices.Clone(b.endpoints) {
+				e.inFlight++
 				b.Release(e, api.ErrUnavailable)
 			}
 		}
-		require.Equal(t, []string{"a"}, urls(), "one that was configured stays; the other may be referred to again")
+		require.Equal(t, []string{"a", "b"}, urls(), "nobody could refer to it again")
+		for _, e := range b.endpoints {
+			e.backoff = Backoff{}
+		}
+		for i := range 3 {
+			require.Len(t, b.endpoints, 2, "after %d failures", i)
+			b.endpoints[1].inFlight++
+			b.Release(b.endpoints[1], api.ErrUnavailable)
+		}
+		require.Equal(t, []string{"a"}, urls(), "it may be referred to again")
 	}
 
 	b = New(func(context.Context) (api.PoolStatus, error) { return api.PoolStatus{}, nil }, nil)
