@@ -438,8 +438,13 @@ func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
 	require.NoError(t, lease.Renew(t.Context()), "the lease stays where it was answered")
 	elsewhere = serving.endpoint
-	for range 2 {
-		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	serving.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = fmt.Fprint(w, `{"code":"worker_error","detail":"d","started":true,"worker_error":{"code":"x","message":"m"}}`)
 	}
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrWorkerError)
+	granting.server.Close()
+	serving.answer = nil
+	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil), "the worker has answered there")
 	require.Equal(t, 2, serving.served())
 }

@@ -3,6 +3,7 @@ package tempool
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"net/url"
 	"time"
@@ -53,7 +54,7 @@ func (l *Lease) Notify(ctx context.Context, method string, in any) error {
 }
 
 // send returns the sender for calls or notifications. If the lease's gateway refers to another one before a worker has
-// seen the call, the call goes there, and after its success all later ones do.
+// seen the call, the call goes there, and all later ones do once the worker has answered.
 func (l *Lease) send(verb string) sender {
 	return func(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
 		path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+verb, method)
@@ -71,7 +72,9 @@ func (l *Lease) send(verb string) sender {
 		reply, err := call.send(ctx, endpoint)
 		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint &&
 			!body.Consumed() {
-			if reply, err = call.send(ctx, others[0]); err == nil { // else it may be unreachable from here
+			var workers *api.WorkerError
+			reply, err = call.send(ctx, others[0])
+			if err == nil || errors.As(err, &workers) { // else it may be unreachable from here
 				l.state.setGateway(others[0])
 			}
 		}

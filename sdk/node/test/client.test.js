@@ -92,8 +92,15 @@ test('a lease reaches one worker, is renewed, and is fenced by a crash', async (
   assert.deepEqual(gateway.leases('p'), [])
 })
 
-test('a lease stays with its gateway where another one cannot be reached', async (t) => {
-  const referrals = [{ code: 'lease_not_found', started: false, host: 'b', endpoint: 'http://127.0.0.1:1' }]
+test('a lease stays with its gateway until another one has reached its worker', async (t) => {
+  const other = http.createServer((request, response) => {
+    response.statusCode = request.url.includes('/call/') ? 500 : 200
+    response.end(JSON.stringify({ code: 'worker_error', started: true }))
+  }).listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  t.after(() => other.close())
+  const referrals = [`http://127.0.0.1:${other.address().port}`, 'http://127.0.0.1:1'].map((endpoint) => (
+    { code: 'lease_not_found', started: false, host: 'b', endpoint }))
   const server = http.createServer((request, response) => {
     const referral = request.url.includes('/call/') && referrals.pop()
     response.statusCode = referral ? 404 : 200
@@ -103,8 +110,8 @@ test('a lease stays with its gateway where another one cannot be reached', async
   t.after(() => server.close())
   const lease = await new Client(`http://127.0.0.1:${server.address().port}`, { retries: 0 }).pool('p').lease()
   await assert.rejects(lease.call('m'), code('unavailable', false))
-  assert.equal((await lease.call('m')).id, lease.id)
   await lease.renew()
+  for (let n = 0; n < 2; n++) await assert.rejects(lease.call('m'), code('worker_error', true))
   await lease.close('error', 'x'.repeat(499) + '😀') // of which half a character remains
 })
 

@@ -103,6 +103,16 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                         raise Unreadable
                 self.assertTrue(leases.asked[-1].path.endswith("?outcome=error&error=Unreadable"))
 
+    async def test_a_lease_moves_to_the_gateway_where_its_worker_has_failed_a_call(self):
+        leases = Leases()
+        with FakeGateway(lambda asked: problem("worker_error", 500, started=True) if "/call/" in asked.path else leases(asked)) as other, \
+                FakeGateway(lambda asked: problem("lease_not_found", 404, endpoint=other.endpoint) if "/call/" in asked.path else leases(asked)) as gateway:
+            async with AsyncClient(gateway.endpoint) as client, await client.pool("p").lease() as lease:
+                for _ in range(2):
+                    with self.assertRaises(WorkerError):
+                        await lease.call("m", 1)
+            self.assertEqual([asked.method for asked in gateway.asked], ["POST", "POST"], "it is asked for the lease and once more")
+
     async def test_map(self):
         with Scripted() as gateway:
             def answer(n, call):

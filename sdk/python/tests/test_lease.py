@@ -145,7 +145,11 @@ class ALease(unittest.TestCase):
 
             gateway.answer = answer
             with c.pool("p").lease() as lease:
-                for n in range(3):
+                other.answer = lambda asked: there.asked.append(asked) or problem("worker_error", 500, started=True)
+                with self.assertRaises(client.WorkerError):
+                    lease.call("m")
+                other.answer = there
+                for n in range(2):
                     self.assertEqual(lease.call("m", n), n)
             self.assertEqual(len(here.asked), 2, "it is asked once without success")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])

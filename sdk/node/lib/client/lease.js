@@ -1,7 +1,7 @@
 // Leases: exclusive use of one worker.
 
 import { Caller, callHeaders, decode, encode, segment } from './calls.js'
-import { TempoolError } from './errors.js'
+import { TempoolError, WorkerError } from './errors.js'
 
 const renewals = 3 // attempts within the ttl, so that one or two may fail
 const renewTimeout = 10_000 // ms for one renewal
@@ -104,8 +104,11 @@ export class Lease extends Caller {
       if (error.code !== 'lease_not_found' || !error.endpoint || error.endpoint === only.endpoint) throw error
       only = await this.#client.balancer.at(error.endpoint)
     }
-    const reply = await this.#client.balancer.request({ ...request, only })
-    this.#gateway = only // not before its success: it may be unreachable from here
+    const reply = await this.#client.balancer.request({ ...request, only }).catch((error) => {
+      if (error instanceof WorkerError) this.#gateway = only
+      throw error
+    })
+    this.#gateway = only // not before an answer of the worker: it may be unreachable from here
     return reply
   }
 

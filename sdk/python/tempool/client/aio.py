@@ -27,7 +27,7 @@ from .balancer import Attempts
 from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, GRACE, IDLE_TIMEOUT, MAX_IDLE, Address
-from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, error_of
+from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
 from .lease import RENEW_TIMEOUT, RENEWALS, RETRY, MIN_PAUSE, checkin_query
 from .map import WINDOW, Result
 from .sessions import Session, session_request
@@ -485,8 +485,12 @@ class AsyncLease(AsyncCaller):
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
             gateway = await self._client.balancer.at(e.endpoint)
-        reply = await self._client.balancer.request(method, path, headers, body, deadline, idempotent, gateway)
-        self._gateway = gateway  # not before its success: it may be unreachable from here
+        try:
+            reply = await self._client.balancer.request(method, path, headers, body, deadline, idempotent, gateway)
+        except WorkerError:
+            self._gateway = gateway
+            raise
+        self._gateway = gateway  # not before an answer of the worker: it may be unreachable from here
         return reply
 
     async def _renew_until_closed(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Type, Union
 
 from .calls import Caller, Options, call_headers, decode, encode, segment
 from .endpoint import Endpoint, Reply
-from .errors import LeaseFenced, LeaseNotFound, TempoolError
+from .errors import LeaseFenced, LeaseNotFound, TempoolError, WorkerError
 
 if TYPE_CHECKING:
     from .client import Client
@@ -124,8 +124,12 @@ class Lease(Caller):
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
             gateway = self._client.balancer.at(e.endpoint)
-        reply = self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=gateway)
-        self._gateway = gateway  # not before its success: it may be unreachable from here
+        try:
+            reply = self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=gateway)
+        except WorkerError:
+            self._gateway = gateway
+            raise
+        self._gateway = gateway  # not before an answer of the worker: it may be unreachable from here
         return reply
 
     def _renew_until_closed(self) -> None:
