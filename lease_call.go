@@ -70,7 +70,9 @@ func (l *Lease) send(verb string) sender {
 		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body,
 			ends: time.Now().Add(options.Timeout)}
 		reply, err := call.send(ctx, endpoint)
-		if others := l.state.client.referrals(ctx, endpoint, err); len(others) > 0 && others[0] != endpoint &&
+		limited, cancel := call.within(ctx)
+		defer cancel()
+		if others := l.state.client.referrals(limited, endpoint, err); len(others) > 0 && others[0] != endpoint &&
 			!body.Consumed() {
 			var workers *api.WorkerError
 			reply, err = call.send(ctx, others[0])

@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -195,4 +196,27 @@ func TestReadyWorkersAreTriedFirst(t *testing.T) {
 	require.Equal(t, 2, order[0].Slot)
 	require.ElementsMatch(t, []int{0, 3}, []int{order[1].Slot, order[2].Slot})
 	require.Equal(t, 4, order[3].Slot)
+}
+
+func TestTheTimeoutOfACallUnderALeaseBoundsTheLookIntoTheRoster(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/workers" {
+			g.ServeHTTP(w, r)
+			return
+		}
+		<-r.Context().Done() // until the client gives up
+	})
+	g.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprint(w, `{"code":"lease_not_found","started":false,"host":"b","endpoint":"http://192.0.2.1:7460"}`)
+	}
+	client, err := Dial(t.Context(), Options{Gateways: []string{g.endpoint}, GatewayToken: "secret secret secret"})
+	require.NoError(t, err)
+	defer client.Close()
+	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	began := time.Now()
+	require.Error(t, lease.With(CallOptions{Timeout: 300 * time.Millisecond}).Call(t.Context(), "echo", 1, nil))
+	require.Less(t, time.Since(began), rosterTimeout)
 }
