@@ -101,6 +101,7 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	s.mu.Lock()
 	p := s.pools[pool]
 	allowed := p == nil || p.owned || p.settings.Store == spec.StoreRedis
+	confirmed := p != nil && p.confirmed
 	var refused error
 	if !allowed && time.Since(p.ownerAt) < ownerCacheTTL {
 		refused = p.ownerErr
@@ -122,7 +123,7 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	switch {
 	case err == nil && status.SessionsHost == "" && !claim: // until another host claims it
 		return nil
-	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
+	case errors.Is(err, api.ErrPoolNotFound), err != nil && confirmed: // it has ended, or is silent now
 		err = nil
 	case err != nil:
 		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
@@ -147,6 +148,11 @@ func (s *Stores) Admit(ctx context.Context, r api.StartRequest) error {
 		return nil
 	}
 	status, err := s.sharedStatus(pool)
+	s.mu.Lock()
+	if p := s.pools[pool]; p != nil {
+		p.confirmed = err == nil && status.SessionsHost == s.hostID
+	}
+	s.mu.Unlock()
 	if err != nil || status.SessionsHost == "" || status.SessionsHost == s.hostID {
 		return nil // after an error, the first use of a session finds out
 	}

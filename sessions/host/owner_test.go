@@ -173,9 +173,22 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 func TestAHostClaimsItsStoreAgain(t *testing.T) {
 	s := newTestStores(t, t.TempDir(), &[]string{"here"})
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
-	s.pools["p"].processes = 0
+	start := func() {
+		s.pools["p"].processes = 0
+		require.NoError(t, s.Admit(t.Context(),
+			api.StartRequest{Process: api.Process{Worker: "p/0"}, Spec: spec.Default()}))
+		s.addLocked("p", spec.Default().Sessions)
+	}
+	start()
+	s.ask = fakeOwner{err: api.ErrUnavailable}.pools()
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")), "the store was still its own when the worker started")
+	start()
+	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable, "the start has not learned the owner")
+	s.ask = fakeOwner{host: "here"}.pools()
+	start()
 	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
-	s.addLocked("p", spec.Default().Sessions)
+	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable, "claimed during the start")
+	start()
 	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable)
 }
 

@@ -66,6 +66,8 @@ type poolSessions struct {
 	owned    bool
 	ownerAt  time.Time
 	ownerErr error
+	// confirmed means that the pool named this host as the owner when its first process here was to start.
+	confirmed bool
 }
 
 // openStore is a store and its current settings.
@@ -99,6 +101,7 @@ func (s *Stores) Add(p *process.Process) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		pool.processes--
+		pool.confirmed = pool.confirmed && pool.processes > 0
 		pool.usedAt = time.Now()
 	})
 }
@@ -124,7 +127,7 @@ func (s *Stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 	}
 	p.usedAt = time.Now()
 	if addressOf(p.settings) != addressOf(settings) {
-		p.owned, p.ownerAt = false, time.Time{}
+		p.owned, p.confirmed, p.ownerAt = false, false, time.Time{}
 	}
 	p.settings = settings
 	return p
