@@ -162,8 +162,8 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	case !lasts(r):
 		sp, _ := g.Spec(r.Context(), name) // known by now; an MCP session may wait for a process before its call
 		trip.Deadline = g.Deadline(name, 0).Add(sp.Queue.Timeout.D())
-	default:
-		ctx, cancel := context.WithCancel(r.Context())
+	case r.URL.Query().Has("follow"), r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "":
+		ctx, cancel := context.WithCancel(r.Context()) // a followed log, and what an MCP server sends unasked, has no end
 		defer cancel()
 		defer context.AfterFunc(g.life, cancel)()
 		r = r.WithContext(ctx)

@@ -408,6 +408,31 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 	}
 }
 
+// TestAnAnswerOfAPeerIsNotCut has a log come from another host while this gateway leaves.
+func TestAnAnswerOfAPeerIsNotCut(t *testing.T) {
+	t.Parallel()
+	more, long := make(chan struct{}), strings.Repeat("y", 64<<20) // more than the buffers on the way
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "x")
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		_, _ = io.WriteString(w, long)
+	}))
+	t.Cleanup(server.Close)
+	a := openHere(t, nil, 0)
+	a.joins(server.URL)
+	got, err := a.http.Get("http://gateway/v1/workers/p/1/logs")
+	require.NoError(t, err)
+	defer got.Body.Close()
+	left := background(func() error { return a.gateway.Leave(t.Context()) })
+	<-a.gateway.life.Done()
+	close(more)
+	text, err := io.ReadAll(got.Body)
+	require.NoError(t, err)
+	require.Len(t, text, 1+len(long))
+	require.NoError(t, await(t, left))
+}
+
 func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 	t.Parallel()
 	broken := make(chan struct{})
