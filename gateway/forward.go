@@ -155,14 +155,15 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 		name = ref.Pool
 	}
 	trip := peer.Trip{Place: pool.Place{Peer: to}, Caller: peer.CallerOf(principalOf(r), name), Body: connectionOf(r).body}
-	switch {
-	case r.PathValue("method") != "": // a call or a notification
+	if r.PathValue("method") != "" { // a call or a notification
 		ms, _ := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 		trip.Deadline = g.Deadline(name, time.Duration(ms)*time.Millisecond)
-	case !lasts(r):
-		sp, _ := g.Spec(r.Context(), name) // known by now; an MCP session may wait for a process before its call
-		trip.Deadline = g.Deadline(name, 0).Add(sp.Queue.Timeout.D())
-	case r.URL.Query().Has("follow"), r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "":
+		return g.peers.Forward(w, r, trip)
+	}
+	sp, _ := g.Spec(r.Context(), name) // known by now
+	// an MCP client may come back from its record, wait for a process, and have that initialized before its own call
+	trip.Silence = leaseHostTimeout + sp.Queue.Timeout.D() + 2*time.Until(g.Deadline(name, 0))
+	if r.URL.Query().Has("follow") || lasts(r) && r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "" {
 		ctx, cancel := context.WithCancel(r.Context()) // a followed log, and what an MCP server sends unasked, has no end
 		defer cancel()
 		defer context.AfterFunc(g.life, cancel)()

@@ -389,38 +389,54 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 				return
 			}
 
-			for _, path := range []string{"/v1/pools/p/workers/1/call/echo", "/v1/leases/p.1.1.1/call/echo",
-				"/v1/leases/p.1.1.1/notify/echo", "/mcp/p"} { // which no other host can serve
-				a := openHere(t, nil, 0, withModern(t, spec.MCPSession), withSpec(func(sp *spec.Spec) {
-					sp.Call.Timeout, sp.Queue.Timeout = spec.Duration(time.Second), spec.Duration(time.Second)
-				}))
-				a.joins(to.Endpoint)
-				require.NoError(t, errorOf(a.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me"})))
-				for began := time.Now(); a.gateway.peers.Reaches(to.Peer); {
-					require.Less(t, time.Since(began), timeout)
-					got := a.do("POST", path, mcpTool("pid", "{}"), "Content-Type", "application/json", "Mcp-Session-Id", "there.1",
-						"Tempool-Timeout", "500")
-					got.requireProblem(t, http.StatusGatewayTimeout, api.CodeDeadlineExceeded)
-					require.True(t, got.problem.Started)
-				}
+			for _, request := range []string{"POST /v1/pools/p/workers/1/call/echo", "POST /v1/leases/p.1.1.1/call/echo",
+				"POST /v1/leases/p.1.1.1/notify/echo", "POST /mcp/p", "GET /mcp/p", "GET /v1/workers/p/1/logs"} {
+				t.Run(request, func(t *testing.T) { // which no other host can serve
+					t.Parallel()
+					a := openHere(t, nil, 0, withModern(t, spec.MCPSession), withSpec(func(sp *spec.Spec) {
+						sp.Call.Timeout, sp.Queue.Timeout = spec.Duration(time.Second), spec.Duration(time.Second)
+					}))
+					a.joins(to.Endpoint)
+					require.NoError(t, errorOf(a.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me"})))
+					method, path, _ := strings.Cut(request, " ")
+					for began := time.Now(); a.gateway.peers.Reaches(to.Peer); {
+						require.Less(t, time.Since(began), timeout)
+						got := a.do(method, path, mcpTool("pid", "{}"), "Content-Type", "application/json", "Mcp-Session-Id",
+							"there.1", "Tempool-Timeout", "500", "Accept", "application/json, text/event-stream")
+						got.requireProblem(t, http.StatusGatewayTimeout, api.CodeDeadlineExceeded)
+						require.True(t, got.problem.Started)
+					}
+				})
 			}
 		})
 	}
 }
 
-// TestAnAnswerOfAPeerIsNotCut has a log come from another host while this gateway leaves.
+// TestAnAnswerOfAPeerIsNotCut has an answer of an MCP server outlast the time of its first word, and a log come from
+// another host while this gateway leaves.
 func TestAnAnswerOfAPeerIsNotCut(t *testing.T) {
 	t.Parallel()
 	more, long := make(chan struct{}), strings.Repeat("y", 64<<20) // more than the buffers on the way
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, "x")
 		_ = http.NewResponseController(w).Flush()
+		if r.Method == http.MethodPost {
+			select {
+			case <-time.After(1500 * time.Millisecond): // more than call.timeout and queue.timeout
+			case <-r.Context().Done():
+			}
+			return
+		}
 		<-more
 		_, _ = io.WriteString(w, long)
 	}))
 	t.Cleanup(server.Close)
-	a := openHere(t, nil, 0)
+	a := openHere(t, nil, 0, withModern(t, spec.MCPSession), withSpec(func(sp *spec.Spec) {
+		sp.Call.Timeout, sp.Queue.Timeout = spec.Duration(10*time.Millisecond), spec.Duration(10*time.Millisecond)
+	}))
 	a.joins(server.URL)
+	require.Equal(t, "x", string(a.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", "there.1").body))
 	got, err := a.http.Get("http://gateway/v1/workers/p/1/logs")
 	require.NoError(t, err)
 	defer got.Body.Close()

@@ -31,6 +31,9 @@ type Trip struct {
 	// Deadline is when a call must end; zero for none. The peer has connectTimeout more to say that it has passed, if the
 	// request's context lasts.
 	Deadline time.Time
+	// Silence is how long the peer may take to begin its answer to a request without a deadline; zero for as long as it
+	// likes.
+	Silence time.Duration
 }
 
 // Values of the header Tempool-Refused.
@@ -96,6 +99,14 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
+	heard := func() bool { return true }
+	if trip.Silence > 0 {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		silence := time.AfterFunc(trip.Silence, func() { cancel(errSilent) })
+		defer silence.Stop()
+		heard, r = silence.Stop, r.WithContext(ctx)
+	}
 	var body *gatedBody
 	length := r.ContentLength
 	if trip.Body != nil {
@@ -144,6 +155,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 			}
 		},
 		ModifyResponse: func(answer *http.Response) error {
+			heard()
 			p.answered(trip.Peer)
 			how := answer.Header.Get(api.HeaderRefused)
 			answer.Header.Del(api.HeaderRefused)
@@ -185,11 +197,11 @@ func (p *Peers) failure(ctx context.Context, trip Trip, waited time.Duration, er
 		if coded = refusal.coded; refusal.peer {
 			p.failed(trip.Peer, err)
 		}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(context.Cause(ctx), errSilent):
 		if errors.Is(context.Cause(ctx), errSilent) || !begun && waited > maxPatience*5/4 {
 			p.failed(trip.Peer, errSilent)
 		}
-		coded = api.Errorf(api.CodeDeadlineExceeded, "host %s did not answer before the call's deadline", trip.Host)
+		coded = api.Errorf(api.CodeDeadlineExceeded, "host %s did not answer in time", trip.Host)
 	case ctx.Err() != nil:
 		coded = api.Errorf(api.CodeCancelled, "the call on host %s was cancelled by its caller", trip.Host)
 	case !begun:
