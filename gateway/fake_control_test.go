@@ -29,7 +29,9 @@ type fakeControl struct {
 	lost           []string      // holder and worker of checkouts whose answer was lost
 	roster         chan struct{} // if set, Status waits until it is closed, whatever its deadline
 	// refuse, if set, is asked about checkins: with how many there were.
-	refuse  func(ctx context.Context, checkins int) error
+	refuse func(ctx context.Context, checkins int) error
+	// renew, if set, is called before each renewal.
+	renew   func(ctx context.Context)
 	history []string // every grant, in order
 }
 
@@ -181,7 +183,10 @@ func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
 	return e, nil
 }
 
-func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+func (b *fakeControl) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+	if b.renew != nil {
+		b.renew(ctx)
+	}
 	leaseID, token := api.SplitLeaseID(leaseID)
 	err := b.begin("renew")
 	defer b.mu.Unlock()

@@ -181,7 +181,7 @@ func (g *Gateway) Leave(ctx context.Context) error {
 func (g *Gateway) Close(ctx context.Context) error {
 	err := g.Leave(ctx)
 	g.closeOnce.Do(func() {
-		g.mcp.Close()
+		g.mcp.Close(ctx)
 		err = errors.Join(err, g.Dispatcher.Close(ctx))
 		if g.server != nil {
 			err = errors.Join(err, g.server.Close())

@@ -104,6 +104,30 @@ func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
 	require.Eventually(t, func() bool { return lasts() == e.spec.Lease.TTL.D().Milliseconds() }, timeout, poll)
 }
 
+// A gateway that closes waits no longer than it may for Temporal, and not at all while Temporal is known to be lost.
+func TestAGatewayOfMCPClosesWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	for _, down := range []bool{false, true} {
+		e := open(t, 1, withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withSessions(sessions.Config{}))
+		var reasons []error
+		ctx, cancel := context.WithCancel(t.Context())
+		e.control.renew = func(asked context.Context) {
+			cancel()
+			<-asked.Done()
+			reasons = append(reasons, asked.Err())
+		}
+		e.initialize()
+		e.control.setDown(down)
+		require.Eventually(t, func() bool { return e.gateway.Health().ControlPlane != down }, timeout, poll)
+		require.NoError(t, e.gateway.Close(ctx))
+		if cancel(); down {
+			require.Empty(t, reasons)
+		} else {
+			require.Equal(t, []error{context.Canceled}, reasons)
+		}
+	}
+}
+
 // A client that may read and write sessions reaches none of MCP by that, and no record extends another one's lease.
 func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})

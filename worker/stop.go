@@ -80,6 +80,9 @@ func (a *Agent) release(ctx context.Context, keep bool) (err error) {
 		_ = a.gateway.Leave(ctx) // Close returns its error, too
 		if keep {
 			leave.Usage = a.host.Release()
+			var cancel context.CancelFunc // also after calls that took StopTimeout, leases of MCP clients last on
+			ctx, cancel = context.WithTimeout(context.Background(), killTimeout)
+			defer cancel()
 		}
 		if err := a.gateway.Close(ctx); err != nil {
 			a.log.Warn("closing the gateway failed", "error", err)

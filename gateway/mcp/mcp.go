@@ -113,17 +113,20 @@ func (e *Endpoint) Check(now time.Time) {
 }
 
 // Close cancels what is in progress. The processes of sessions are left to the end of their agent, or to the next one,
-// which renews a session's lease only once its client has returned.
-func (e *Endpoint) Close() {
+// which renews a session's lease only once its client has returned. Until ctx ends they are renewed for that time.
+func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
 	e.end()
 	e.work.Wait()
+	if !e.config.Pool.Health().ControlPlane {
+		return
+	}
 	for _, s := range e.all() {
 		s.mu.Lock()
 		if id := s.lease; id != "" && !s.savedAt.IsZero() {
-			e.work.Go(func() { e.extend(id, s.absent) })
+			e.work.Go(func() { e.extend(ctx, id, s.absent) })
 		}
 		s.mu.Unlock()
 	}

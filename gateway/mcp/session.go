@@ -333,8 +333,8 @@ func (e *Endpoint) renew(s *session, id string) {
 }
 
 // extend renews a lease of a session that no request here uses.
-func (e *Endpoint) extend(id string, ttl time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
+func (e *Endpoint) extend(ctx context.Context, id string, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, extendTimeout)
 	defer cancel()
 	_, _ = e.config.Pool.Renew(ctx, id, lease.Operator, ttl.Milliseconds()) // else it lasts as long as before
 }
