@@ -114,7 +114,7 @@ func New(config Config) (*Gateway, error) {
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
 	}
 	g.life, g.endLife = context.WithCancel(context.Background())
-	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Store: g.mcpStore, Peer: g.mcpPeer,
+	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Store: g.mcpStore, Peer: peers.At,
 		Events: config.Events, Life: g.life, Logger: config.Logger})
 	g.mcp = endpoint
 	if g.auth, err = newAuthenticator(config); err != nil {

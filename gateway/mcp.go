@@ -146,22 +146,6 @@ func (g *Gateway) mcpStore(ctx context.Context, pool string) (sessions.Store, er
 	return calls.Store, err
 }
 
-// mcpPeer is the gateway of a host that has workers of the pool, in service or not; nowhere if the host is gone.
-func (g *Gateway) mcpPeer(ctx context.Context, pool, host string) (to api.Peer, err error) {
-	for _, place := range g.peers.Serving(ctx, pool) { // which seldom reads the roster
-		if place.Host == host {
-			return place.Peer, nil
-		}
-	}
-	status, err := g.config.Control.Status(ctx, pool)
-	for _, w := range status.Workers {
-		if w.Host == host && !w.Gone && w.Endpoint != "" && w.Endpoint != g.Endpoint() {
-			to = api.Peer{Host: host, Endpoint: w.Endpoint}
-		}
-	}
-	return to, err
-}
-
 // MCPSessions counts, by pool, the sessions of MCP clients. Pools without any are left out.
 func (g *Gateway) MCPSessions() map[string]int {
 	sessions := map[string]int{}

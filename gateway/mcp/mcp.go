@@ -43,8 +43,9 @@ type Config struct {
 	Pool   *pool.Dispatcher
 	// Store is the session store of a pool.
 	Store func(ctx context.Context, pool string) (sessions.Store, error)
-	// Peer finds the gateway of a host that has workers of the pool; one without an endpoint says that the host is gone.
-	Peer   func(ctx context.Context, pool, host string) (api.Peer, error)
+	// Peer finds the gateway of a host that has workers of the pool; one without an endpoint says that the host is gone,
+	// or unless it must be sure, that it was gone a moment ago.
+	Peer   func(ctx context.Context, pool, host string, sure bool) (api.Peer, error)
 	Events *events.Log
 	// Life ends when the gateway takes no further request. Streams that answer no request end with it.
 	Life   context.Context

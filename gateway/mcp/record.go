@@ -164,7 +164,7 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		host = id[:max(strings.LastIndexByte(id, '.'), 0)]
 	}
 	if host != "" && host != e.config.HostID && host != q.Gone && (!q.Here || kept.Host != "") {
-		if to, err := e.config.Peer(ctx, q.Pool, host); err != nil || to.Endpoint != "" {
+		if to, err := e.config.Peer(ctx, q.Pool, host, kept.Pool != ""); err != nil || to.Endpoint != "" {
 			return nil, cmp.Or(err, otherHost(to))
 		}
 	}
@@ -245,7 +245,7 @@ func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, go
 		return err
 	})
 	if first, is := errors.AsType[taken](err); is {
-		to, _ := e.config.Peer(ctx, pool, string(first))
+		to, _ := e.config.Peer(ctx, pool, string(first), true)
 		to.Host = string(first)
 		return otherHost(to)
 	}

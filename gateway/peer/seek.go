@@ -42,7 +42,8 @@ type seeker struct {
 	wake  chan struct{} // of run
 
 	// Guarded by the lock of Peers.
-	followed time.Time // the newest roster
+	roster   api.PoolStatus // the newest one
+	followed time.Time
 	lanes    map[api.Peer]*lane
 }
 
@@ -125,7 +126,7 @@ func (s *seeker) follow(status api.PoolStatus) {
 	hosts := p.serving(status)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.followed = time.Now()
+	s.roster, s.followed = status, time.Now()
 	for to, l := range s.lanes {
 		if hosts[to] == nil {
 			l.stop()
@@ -251,6 +252,35 @@ func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) 
 		places = append(places, pool.Place{Peer: to, Worker: workers[rand.IntN(len(workers))]})
 	}
 	return places
+}
+
+// At is the gateway of a host that has workers of a pool, in service or not; nowhere if the host is gone. The newest
+// roster that is known here may say where it is and, unless that must be sure, that it is gone.
+func (p *Peers) At(ctx context.Context, name, host string, sure bool) (api.Peer, error) {
+	p.Waits(name) // so that there is a roster next time
+	var status api.PoolStatus
+	p.mu.Lock()
+	s := p.seekers[name]
+	known := s != nil && !s.followed.IsZero()
+	if known {
+		status = s.roster
+	}
+	p.mu.Unlock()
+	for {
+		for _, w := range status.Workers {
+			if w.Host == host && !w.Gone && w.Endpoint != "" && w.Endpoint != p.config.Endpoint() {
+				return api.Peer{Host: host, Endpoint: w.Endpoint}, nil
+			}
+		}
+		if known && !sure {
+			return api.Peer{}, nil
+		}
+		var err error
+		if status, err = p.config.Status(ctx, name); err != nil {
+			return api.Peer{}, err
+		}
+		known, sure = true, false
+	}
 }
 
 // serving are the workers in service on other hosts.
