@@ -26,7 +26,11 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	need.Program(t, "node")
 	dir := examplesetup.Copy(t, "../../gateway/testdata/mcp")
 	env := newEnv(t)
-	start := func() *agent { return env.startAgent("mcp", "--listen", "127.0.0.1:0", "--keep-processes") }
+	secret := filepath.Join(t.TempDir(), "peers") // else a host does not believe another one who the client is
+	require.NoError(t, os.WriteFile(secret, []byte(strings.Repeat("s", 40)), 0o600))
+	start := func() *agent {
+		return env.startAgent("mcp", "--listen", "127.0.0.1:0", "--keep-processes", "--peer-token", secret)
+	}
 	agent := start()
 	s := patient(spec.Default())
 	s.Pool.Name, s.Pool.Size, s.Pool.Protocol, s.Pool.MaxInflight = "mcp", 2, spec.ProtocolJSONRPC, 16
@@ -116,7 +120,7 @@ func TestASessionOfMCPIsALease(t *testing.T) {
 	require.Contains(t, again("six"), "is lost")
 
 	// The gateway of another host serves it there.
-	env.startAgent("other", "--listen", "127.0.0.1:0")
+	env.startAgent("other", "--listen", "127.0.0.1:0", "--peer-token", secret)
 	gateway = env.gatewayClient("other")
 	require.NotContains(t, again("seven"), "is lost")
 	for _, want := range []int{http.StatusNoContent, http.StatusNotFound} {
