@@ -443,9 +443,9 @@ func TestAnAnswerOfAPeerIsNotCut(t *testing.T) {
 	left := background(func() error { return a.gateway.Leave(t.Context()) })
 	<-a.gateway.life.Done()
 	close(more)
-	text, err := io.ReadAll(got.Body)
+	n, err := io.Copy(io.Discard, got.Body)
 	require.NoError(t, err)
-	require.Len(t, text, 1+len(long))
+	require.EqualValues(t, 1+len(long), n)
 	require.NoError(t, await(t, left))
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,16 +65,18 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 	return f, nil
 }
 
-// checkWriters fails unless only root, the agent's user and the agent's own group may write to a directory. An agent
-// that is not root, whose workers have its user anyway, may share the group of a volume (Kubernetes' fsGroup).
+// checkWriters fails unless only root, the agent's user and its groups, such as Kubernetes' fsGroup of a volume, may
+// write to a directory. The workers of an agent that is not root have its user anyway, so that any group may.
 func checkWriters(dir string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
 		return coded(CodeInvalid, err, "inspect the state directory %s", dir)
 	}
+	groups, _ := os.Getgroups() // without them it has one
+	groups = append(groups, os.Getegid())
 	mode := fs.FileMode(stat.Mode).Perm()
 	if (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && mode&0o002 == 0 &&
-		(mode&0o020 == 0 || os.Geteuid() != 0 || int(stat.Gid) == os.Getegid()) {
+		(mode&0o020 == 0 || os.Geteuid() != 0 || slices.Contains(groups, int(stat.Gid))) {
 		return nil
 	}
 	return coded(CodeInvalid, nil,

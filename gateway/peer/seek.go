@@ -254,33 +254,41 @@ func (p *Peers) Serving(ctx context.Context, name string) (places []pool.Place) 
 	return places
 }
 
-// At is the gateway of a host that has workers of a pool, in service or not; nowhere if the host is gone. The newest
-// roster that is known here may say where it is and, unless that must be sure, that it is gone.
+// At is the gateway of a host that has workers of a pool, in service or not; nowhere if the host is gone. A fresh
+// roster that is known here may say where it is and, unless that must be sure, that it is gone; so may an older one
+// while Temporal does not answer.
 func (p *Peers) At(ctx context.Context, name, host string, sure bool) (api.Peer, error) {
 	p.Waits(name) // so that there is a roster next time
-	var status api.PoolStatus
+	var last api.PoolStatus
 	p.mu.Lock()
 	s := p.seekers[name]
 	known := s != nil && !s.followed.IsZero()
+	fresh := known && time.Since(s.followed) < 2*rosterFresh
 	if known {
-		status = s.roster
+		last = s.roster
 	}
 	p.mu.Unlock()
-	for {
-		for _, w := range status.Workers {
-			if w.Host == host && !w.Gone && w.Endpoint != "" && w.Endpoint != p.config.Endpoint() {
-				return api.Peer{Host: host, Endpoint: w.Endpoint}, nil
-			}
-		}
-		if known && !sure {
-			return api.Peer{}, nil
-		}
-		var err error
-		if status, err = p.config.Status(ctx, name); err != nil {
-			return api.Peer{}, err
-		}
-		known, sure = true, false
+	to := p.at(last, host)
+	if fresh && (to.Host != "" || !sure) {
+		return to, nil
 	}
+	status, err := p.config.Status(ctx, name)
+	switch {
+	case err == nil:
+		return p.at(status, host), nil
+	case known && (to.Host != "" || !sure):
+		return to, nil
+	}
+	return api.Peer{}, err
+}
+
+func (p *Peers) at(status api.PoolStatus, host string) api.Peer {
+	for _, w := range status.Workers {
+		if w.Host == host && !w.Gone && w.Endpoint != "" && w.Endpoint != p.config.Endpoint() {
+			return api.Peer{Host: host, Endpoint: w.Endpoint}
+		}
+	}
+	return api.Peer{}
 }
 
 // serving are the workers in service on other hosts.

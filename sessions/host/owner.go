@@ -123,7 +123,9 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	switch {
 	case err == nil && status.SessionsHost == "" && !claim: // until another host claims it
 		return nil
-	case errors.Is(err, api.ErrPoolNotFound), err != nil && confirmed: // it has ended, or is silent now
+	case err != nil && confirmed && ctx.Err() == nil: // until it answers
+		return nil
+	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
 		err = nil
 	case err != nil:
 		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
