@@ -201,7 +201,8 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 	}
 	// A web page must not reach a gateway through its visitor's browser: neither across origins nor by DNS rebinding.
 	if err := a.origins.Check(acting(r, forwarded)); err != nil {
-		return nil, api.Errorf(api.CodeForbidden, "cross-origin request from a web page: %w", err)
+		return nil, api.Errorf(api.CodeForbidden, "cross-origin request from a web page; send it from a program, or from a "+
+			"page of this gateway: %w", err)
 	}
 	if a.loopback && a.tokens == nil && !loopback.Host(hostOnly(r.Host)) {
 		return nil, api.Errorf(api.CodeForbidden,

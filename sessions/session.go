@@ -95,7 +95,8 @@ func IsReserved(id string) bool { return strings.HasPrefix(id, Reserved) }
 // CheckClientID is CheckID for clients and workers, who reach no session of an agent.
 func CheckClientID(id string) error {
 	if IsReserved(id) {
-		return api.Errorf(api.CodeInvalid, "invalid session id %q: those with %s are of MCP clients", id, Reserved)
+		return api.Errorf(api.CodeInvalid,
+			"invalid session id %q: ids that begin with %s belong to MCP clients; use another id", id, Reserved)
 	}
 	return CheckID(id)
 }
