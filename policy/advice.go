@@ -10,7 +10,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // The thresholds of alerts and recommendations.
@@ -221,26 +220,18 @@ func recommendations(p pool, measured []worker) []string {
 }
 
 // memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the
-// health bands will replace soon, or that use far more than the others. It names the key that decides.
+// health bands will replace soon, or that use far more than the others. Reasons and alerts name the key that decides.
 func memoryAdvice(p pool, measured []worker) string {
-	var graded, near, unlike, keys, decided []string
-	rotated := int64(0)
+	var graded, near, unlike []string
+	rotated, last := int64(0), ""
 	sizes := make([]int64, 0, len(measured))
 	for _, w := range measured {
-		n := int64(0)
-		for _, cause := range []api.Cause{api.CauseMemory, api.CausePrediction, api.CauseGrade} {
-			n += w.RotationsByReason[string(cause)]
+		causes := []api.Cause{api.CauseMemory, api.CausePrediction, api.CauseGrade}
+		for _, cause := range causes {
+			rotated += w.RotationsByReason[string(cause)]
 		}
-		rotated += n
-		if n > 0 {
-			var named []string
-			if w.LastRotation != nil {
-				named = keysIn(w.LastRotation.Reason)
-			}
-			if len(named) == 0 && w.RotationsByReason[string(api.CauseGrade)] > 0 {
-				named = w.bandKeys()
-			}
-			decided = append(decided, named...)
+		if w.LastRotation != nil && slices.Contains(causes, w.LastRotation.Cause) {
+			last = fmt.Sprintf(" The last one of %s: %s", w.Worker, sentence(w.LastRotation.Reason))
 		}
 		if w.CurrentMemoryBytes > 0 {
 			sizes = append(sizes, w.CurrentMemoryBytes)
@@ -249,8 +240,8 @@ func memoryAdvice(p pool, measured []worker) string {
 	slices.Sort(sizes)
 	for _, w := range measured {
 		limit := cmp.Or(w.MaxMemoryBytes, max(0, int64(p.status.Spec.Rotation.MaxMemory)))
-		if decided := w.bandKeys(); len(decided) > 0 {
-			graded, keys = append(graded, w.Worker), append(keys, decided...)
+		if w.willBeReplaced() {
+			graded = append(graded, w.Worker)
 		} else if limit > 0 && float64(w.CurrentMemoryBytes) >= nearMemoryLimit*float64(limit) {
 			near = append(near, w.Worker)
 		}
@@ -261,59 +252,18 @@ func memoryAdvice(p pool, measured []worker) string {
 	}
 	switch {
 	case rotated >= manyRestarts:
-		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their memory "+
-			"or grade.",
-			keyList(p, decided), rotated)
+		return fmt.Sprintf("Look for a leak in the program, or raise the limit that decides: workers were replaced %d times "+
+			"for their memory or grade.%s", rotated, last)
 	case len(graded) > 0:
-		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.",
-			listed(graded), keyList(p, keys))
+		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise the bands that the alert names if the "+
+			"program needs that much.", listed(graded))
 	case len(near) > 0:
 		return fmt.Sprintf("Expect %s to be replaced soon, at %s; raise it if the program needs that much.", listed(near),
-			keyList(p, []string{keyMaxMemory}))
+			keyMaxMemory)
 	case len(unlike) > 0:
 		return fmt.Sprintf("Investigate %s: it uses more than twice the memory of the pool's other workers.", listed(unlike))
 	}
 	return ""
-}
-
-// keysIn are the keys of pool.toml that decide about memory and grades, as far as a reason names them.
-func keysIn(reason string) []string {
-	return slices.DeleteFunc(append([]string{keyMaxMemory, keyLimitsMemory}, bandKeys...), func(key string) bool {
-		return !strings.Contains(reason, key)
-	})
-}
-
-// bandKeys are the keys of the health bands that will replace the worker; empty if its grade will not.
-func (w worker) bandKeys() []string {
-	if !w.willBeReplaced() {
-		return nil
-	}
-	return keysIn(strings.Join(w.Warnings, " "))
-}
-
-// keyList is the keys without repetition, with the value of rotation.max_memory. If it is not known which key decided,
-// it is that one.
-func keyList(p pool, keys []string) string {
-	if len(keys) == 0 {
-		keys = []string{keyMaxMemory}
-	}
-	keys = slices.Clone(keys)
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	if i := slices.Index(keys, keyMaxMemory); i >= 0 {
-		keys[i] += " (" + memoryLimit(p.status.Spec.Rotation.MaxMemory) + ")"
-	}
-	return strings.Join(keys, ", ")
-}
-
-func memoryLimit(limit spec.Bytes) string {
-	switch {
-	case limit == spec.Auto:
-		return limit.String()
-	case limit <= 0:
-		return "none"
-	}
-	return megabytes(int64(limit))
 }
 
 // sizeAdvice is whether the pool seems too small or too large. It is empty while workers are missing.

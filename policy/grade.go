@@ -37,8 +37,6 @@ const (
 	autoMemoryBandsKey = keyMemoryBands + ` = "auto", baseline `
 )
 
-var bandKeys = []string{keyMemoryBands, keyCPUBands, keyCallsBands}
-
 var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded, GradeCritical, GradeFailing}
 
 // Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades

@@ -79,7 +79,6 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		w.code = api.ReasonGaveUp
 	})
 	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
-	tooBusy := Grading{CPUPercent: Bands{20, 50, 80, 95}}.Assess(Reading{CPUPercent: 110}).Warnings
 	for name, c := range map[string]struct {
 		pool   pool
 		status Status
@@ -162,34 +161,24 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"memory near the limit": {
 			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes = 450e6 })), StatusHealthy, nil,
-			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (500 MB)"},
+			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory; raise it"},
 		},
 		"replaced for memory again and again": {
 			poolOf(like(0, func(w *worker) {
 				w.RotationsByReason = map[string]int64{"memory": 2, "prediction": 1,
 					"requests": 9}
 			})), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times " +
-				"for their memory or grade."},
+			[]string{"Look for a leak in the program, or raise the limit that decides: workers were replaced 3 times for " +
+				"their memory or grade."},
 		},
-		"replaced again and again, and the bands decided": {
-			poolOf(like(0, func(w *worker) {
-				w.RotationsByReason = map[string]int64{"grade": 3}
-				w.LastRotation =
-					&api.RotationStatus{Reason: `Replacing worker: grade failing. Its memory is 816 MB: failing; ` +
-						`good is below 341 (health.memory_bands = "auto", baseline 90 MB).`}
-			})), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their " +
-				"memory or grade."},
-		},
-		"replaced again and again, and a hard limit decided": {
+		"replaced again and again, and it is known what decided last": {
 			poolOf(like(0, func(w *worker) {
 				w.RotationsByReason = map[string]int64{"prediction": 3}
-				w.LastRotation = &api.RotationStatus{Reason: "Replacing worker before it fails: memory would reach 600 MB " +
-					"(limits.memory) in 3s."}
+				w.LastRotation = &api.RotationStatus{Cause: api.CausePrediction,
+					Reason: "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."}
 			})), StatusHealthy, nil,
-			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory " +
-				"or grade."},
+			[]string{"workers were replaced 3 times for their memory or grade. The last one of p/0: Replacing worker before " +
+				"it fails: memory would reach 600 MB (limits.memory) in 3s."},
 		},
 		"near a limit by its baseline": {
 			func() pool {
@@ -197,7 +186,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				p.status.Spec.Rotation.MaxMemory = spec.Auto
 				return p
 			}(), StatusHealthy, nil,
-			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (auto)"},
+			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory; raise it"},
 		},
 		"one that is unlike its siblings": {
 			poolOf(well(0), well(1), like(2, func(w *worker) { w.CurrentMemoryBytes = 150e6 })), StatusHealthy, nil,
@@ -209,17 +198,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 					warnings
 			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
-				"raise health.memory_bands if the program needs that much."},
-		},
-		"near max_memory, and the CPU bands decide first": {
-			poolOf(like(0, func(w *worker) {
-				w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeFailing),
-					tooBusy
-			})), StatusHealthy,
-			[]string{"warning p/0 Its grade is failing. " + tooBusy[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
-				"raise health.cpu_bands if the program needs that much."},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; raise the bands that the alert names"},
 		},
 		"rotated for its grade": {
 			poolOf(like(0, func(w *worker) {
@@ -227,14 +206,12 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.Grade, w.Warnings = string(GradeFailing), warnings
 			})), StatusHealthy,
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
-			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their " +
-				"memory or grade."},
+			[]string{"workers were replaced 3 times for their memory or grade."},
 		},
 		"a critical grade": {
 			poolOf(like(0, func(w *worker) { w.Grade, w.Warnings = string(GradeCritical), warnings })), StatusHealthy,
 			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; " +
-				"raise health.memory_bands if the program needs that much."},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; raise the bands that the alert names"},
 		},
 		"all leased": {
 			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }),
