@@ -59,34 +59,22 @@ type GatewayCheck struct {
 // gatewayCheckTimeout bounds each request to a gateway that is checked.
 const gatewayCheckTimeout = 5 * time.Second
 
-// readyz reads /readyz of a gateway; it does not need a token. The answer's body is closed.
-func (c *Client) readyz(ctx context.Context, endpoint string) (ready api.Readiness, reply *transport.Reply, err error) {
+// CheckGateway asks a gateway whether it serves this client.
+func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check GatewayCheck) {
 	// 503 while it serves no calls
 	request := transport.Request{Method: http.MethodGet, Path: "/readyz", Timeout: gatewayCheckTimeout, AnyStatus: true}
-	if reply, err = c.transport.Do(ctx, endpoint, request); err != nil {
-		return ready, nil, err
+	reply, err := c.transport.Do(ctx, endpoint, request)
+	if err != nil {
+		return GatewayCheck{Err: err}
 	}
 	content, err := reply.ReadAll()
 	if err != nil {
-		return ready, nil, err
-	}
-	if json.Unmarshal(content, &ready) != nil || ready.ControlPlane == "" {
-		return ready, nil, api.Errorf(api.CodeUnavailable, "the answer is not from a Tempool gateway: %s", reply.Status)
-	}
-	return ready, reply, nil
-}
-
-// ControlPlane asks a gateway whether it reaches Temporal: ok, or lost while it does not.
-func (c *Client) ControlPlane(ctx context.Context, endpoint string) (string, error) {
-	ready, _, err := c.readyz(ctx, endpoint)
-	return ready.ControlPlane, err
-}
-
-// CheckGateway asks a gateway whether it serves this client.
-func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check GatewayCheck) {
-	ready, reply, err := c.readyz(ctx, endpoint)
-	if err != nil {
 		return GatewayCheck{Err: err}
+	}
+	var ready api.Readiness
+	if json.Unmarshal(content, &ready) != nil || ready.ControlPlane == "" {
+		check.Err = api.Errorf(api.CodeUnavailable, "the answer is not from a Tempool gateway: %s", reply.Status)
+		return check
 	}
 	check.At = time.Now()
 	check.Clock, _ = http.ParseTime(reply.Header.Get("Date"))

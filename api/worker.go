@@ -175,8 +175,6 @@ type Worker struct {
 	Key     *KeyUse `json:"key,omitempty"`
 	// MCPClient is the MCP client that has this process to itself; nil for none.
 	MCPClient *MCPClient `json:"mcp_client,omitempty"`
-	// ControlPlane is "ok", or "lost" while that gateway does not reach Temporal; empty if the gateway was not asked.
-	ControlPlane string `json:"control_plane,omitempty"`
 	// Error is why the worker's query failed; the other fields are then those of the roster.
 	Error string `json:"error,omitempty"`
 }

@@ -23,7 +23,6 @@ type controlPlane interface {
 	DrainHost(ctx context.Context, hostID, reason string) ([]tempool.Moved, error)
 	UndrainHost(ctx context.Context, hostID string) error
 	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
-	ControlPlane(ctx context.Context, endpoint string) (string, error)
 	DashboardLink(ctx context.Context, endpoint string) (tempool.DashboardLink, error)
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)

@@ -284,7 +284,7 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 	case g.Status == gatewayFenced:
 		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal",
 			"%s has not reached Temporal for so long that it serves no calls", r.Endpoint)
-	case g.ControlPlane != controlPlaneOK:
+	case g.ControlPlane != "ok":
 		d.add(levelProblem, "gateway", subject, "check the connection of that host to Temporal", "%s does not reach Temporal",
 			r.Endpoint)
 	case g.Status == gatewayClosing:

@@ -46,7 +46,6 @@ type fakeControlPlane struct {
 	browsed   []string
 	browseErr error
 	checks    map[string]tempool.GatewayCheck
-	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
 
 // fakeEvent is an event, or the failure to read an agent's.
@@ -167,15 +166,6 @@ func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) temp
 		return check
 	}
 	return tempool.GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "connection refused")}
-}
-
-func (f *fakeControlPlane) ControlPlane(ctx context.Context, endpoint string) (string, error) {
-	f.record("control plane of " + endpoint)
-	if plane, answers := f.gateways[endpoint]; answers {
-		return plane, nil
-	}
-	<-ctx.Done()
-	return "", ctx.Err()
 }
 
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {

@@ -30,8 +30,8 @@ memory are those of the current process, as its host reported them seconds ago.
 HOLDER is who has leased the worker, and with isolation.by = "key" the begin of the hash of the key that its process
 serves, and for how long; for an MCP client with a process of its own it begins with the client. INCARNATION 7.12 is the twelfth process of incarnation 7.
 
-The first line also shows whether the gateways reach Temporal, as far as tempool reaches the gateways, and the calls
-and errors a second in the last minute; for one pool also how long 95 of 100 calls took, and waited.
+The first line also shows the calls and errors a second in the last minute; for one pool also how long 95 of 100 calls
+took, and waited.
 
 REASON says why a worker is out of service; tempool pool status POOL shows the full reason.`,
 		Example: `  tempool ps
@@ -45,7 +45,6 @@ REASON says why a worker is out of service; tempool pool status POOL shows the f
 func (a *app) printRosters(ctx context.Context, cp controlPlane, args []string) error {
 	views, err := poolOrAll(ctx, a, cp, args, pool.Roster)
 	tempool.AskWorkers(ctx, views, stateOf(cp))
-	a.addControlPlane(ctx, cp, views)
 	return a.printPools(args, views, err, a.writeWorkers)
 }
 
@@ -78,7 +77,7 @@ func (a *app) writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	for _, view := range views {
 		sessions += view.MCPSessions
 	}
-	title := []string{cmp.Or(endedTitle(views), "Workers ("+readyText(views)+")"), controlPlaneSummary(views)}
+	title := []string{cmp.Or(endedTitle(views), "Workers ("+readyText(views)+")")}
 	if sessions > 0 {
 		title = append(title, plural(sessions, "MCP session"))
 	}
