@@ -31,9 +31,9 @@ const (
 	labelIncarnation = "tempool.incarnation"
 )
 
-// container is the kind "container": the engine's client is a program of this host, and passes descriptors and signals
-// on to the container. The container's processes descend from the client, so they carry its mark: they are found,
-// measured and killed like those of any program.
+// container is the kind "container": the engine's client is a program of this host, and passes descriptors on to the
+// container. The container's processes descend from the client, so they carry its mark: they are found, measured,
+// signalled and killed like those of any program.
 type container struct {
 	program
 	engine, name string
@@ -76,7 +76,7 @@ func (s *Supervisor) newContainer(launch Launch, pl *plan) (*Process, error) {
 	pl.environ = append(engineEnvironment(), EnvIncarnation+"="+pl.cookie)
 	// the agent's proxies are not the container's
 	pl.args = append([]string{engineName, "run", "--http-proxy=false"}, pool.RunArgs...)
-	pl.args = append(pl.args, "--env-file", file, "--sig-proxy=true", "--interactive", "--rm", "--name", name,
+	pl.args = append(pl.args, "--env-file", file, "--pidfile", file+pidSuffix, "--interactive", "--rm", "--name", name,
 		"--label", labelState+"="+s.state.id, "--label", labelWorker+"="+launch.Worker,
 		"--label", labelIncarnation+"="+strconv.FormatInt(launch.Incarnation, 10))
 	if pool.Protocol == spec.ProtocolFrames {
@@ -120,18 +120,27 @@ func (p *plan) passLimits(l spec.Limits) {
 	}
 }
 
-// stop has the engine's client pass SIGTERM on to the container; others of its group would act on it themselves.
+// stop sends SIGTERM to the container's first process. Its client passes signals on, but not in the container's first
+// moments, and ends then; so it gets the signal only if there is no container yet.
 func (c *container) stop(force bool) {
 	if force {
 		c.program.stop(true)
-	} else if err := tree.Signal(c.root, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return
+	}
+	text, _ := os.ReadFile(c.variables + pidSuffix)
+	pid, _ := strconv.Atoi(string(text))
+	first, found := tree.Identify(pid)
+	if !found || !contain([]*Process{c.Process}, pid) {
+		first = c.root
+	}
+	if err := tree.Signal(first, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		c.logger.Warn("cannot ask a container to stop", "container", c.name, "error", err)
 	}
 }
 
-// end removes the container, which outlives the engine's client if that was killed, or asked to stop at the moment at
-// which it started the container. Then it ends what is left of the client's tree. A tree that is to be killed does not
-// wait for the engine, which may hang.
+// end removes the container, which outlives the engine's client if that was killed, or asked to stop before it started
+// the container. Then it ends what is left of the client's tree. A tree that is to be killed does not wait for the
+// engine, which may hang.
 func (c *container) end() ending {
 	if t := c.currentTermination(); t.killed() || t.graceExpired {
 		c.killTree()
@@ -139,8 +148,11 @@ func (c *container) end() ending {
 	c.closeConn(finalReadTimeout) // its removal may take longer, and the gateway still sends calls
 	if err := removeContainers(c.engine, "--ignore", c.name); err != nil {
 		c.logger.Error("cannot remove a container", "container", c.name, "error", err)
-	} else if err := os.Remove(c.variables); err != nil {
-		c.logger.Warn("cannot remove the environment of a container", "error", err)
+	} else {
+		_ = os.Remove(c.variables + pidSuffix) // absent if there never was a container
+		if err := os.Remove(c.variables); err != nil {
+			c.logger.Warn("cannot remove the environment of a container", "error", err)
+		}
 	}
 	e := c.program.end()
 	switch {
@@ -219,8 +231,11 @@ func runEngine(ctx context.Context, path string, arguments ...string) error {
 }
 
 // variablesPrefix begins the names of the files in the state directory that hold the environments of containers. Each
-// stays until its container is removed.
-const variablesPrefix = "environment-"
+// stays until its container is removed. Beside it, with pidSuffix, the engine names the container's first process.
+const (
+	variablesPrefix = "environment-"
+	pidSuffix       = ".pid"
+)
 
 // maxVariable bounds a variable of a container, in bytes; the engine reads files by lines of at most 64 KiB.
 const maxVariable = 60_000

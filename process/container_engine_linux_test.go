@@ -24,12 +24,15 @@ if [ "$1" != run ]; then
 	exit 0
 fi
 while [ "$1" != image ]; do
-	if [ "$1" = --env-file ]; then cp -p "$2" "$folder/variables"; fi
+	case "$1" in
+	--env-file) cp -p "$2" "$folder/variables" ;;
+	--pidfile) pidfile=$2 ;;
+	esac
 	shift
 done
 shift
 exec 5<&0
-setsid "$@" <&5 &
+setsid sh -c 'printf $$ > "$0"; exec "$@"' "$pidfile" "$@" <&5 &
 exec >&-
 wait $!
 code=$?
@@ -73,8 +76,8 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 	}
 }
 
-// The engine's client cleans up before it ends, which takes seconds on a busy machine.
-func TestAContainerThatCrashesHasItsExitCode(t *testing.T) {
+// The engine's client cleans up before it ends, which takes seconds on a busy machine. It may not pass signals on yet.
+func TestAContainerThatCrashesOrStopsHasItsExitCode(t *testing.T) {
 	folder := setUpFakeEngine(t)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
 	p := begin(t, open(t), ofFakeEngine("read line; exit 3"))
@@ -82,6 +85,13 @@ func TestAContainerThatCrashesHasItsExitCode(t *testing.T) {
 	exit := ends(t, p)
 	require.Equal(t, 3, exit.Code, exit.Reason)
 	require.True(t, exit.Failed() && !exit.Killed, exit.Reason)
+
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	p = begin(t, open(t), ofFakeEngine("trap 'exit 4' TERM; echo $$ > "+pidFile+"; sleep 1000 & wait"))
+	pidIn(t, pidFile)
+	exit = stops(t, p)
+	require.Equal(t, 4, exit.Code, exit.Reason)
+	require.True(t, exit.Interrupted, exit.Reason)
 }
 
 func TestTheVariablesOfAContainerAreNotItsEngines(t *testing.T) {
