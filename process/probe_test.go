@@ -76,15 +76,24 @@ func TestAProgramThatListensOnItsSocketIsReady(t *testing.T) {
 	require.Equal(t, p.plan.address.socket, p.Info().Address)
 	require.NoError(t, p.Probe(t.Context()))
 
-	// The program puts a link to a socket of the agent in the place of its own.
+	// The program puts a link to a socket of the agent, or a name of it, in the place of its own.
 	elsewhere := filepath.Join(p.plan.address.dir, "a")
 	agents, err := net.Listen("unix", elsewhere)
 	require.NoError(t, err)
 	defer agents.Close()
+	for _, put := range []func(string, string) error{os.Symlink, os.Link} {
+		require.NoError(t, os.Remove(p.plan.address.socket))
+		require.NoError(t, put(elsewhere, p.plan.address.socket))
+		require.ErrorContains(t, p.Probe(t.Context()), "another program listens on the socket of this worker")
+		require.False(t, p.accepts(t.Context(), p.plan.address.socket), "nor does it become ready so")
+	}
+
+	// One that is no descendant, as in a container of its own, listens there for it.
 	require.NoError(t, os.Remove(p.plan.address.socket))
-	require.NoError(t, os.Symlink(elsewhere, p.plan.address.socket))
-	require.ErrorContains(t, p.Probe(t.Context()), "another program listens on the socket of this worker")
-	require.False(t, p.accepts(t.Context(), p.plan.address.socket), "nor does it become ready so")
+	server, err := net.Listen("unix", p.plan.address.socket)
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, p.Probe(t.Context()))
 
 	stops(t, p)
 	require.NoDirExists(t, p.plan.address.dir)

@@ -208,12 +208,12 @@ func (p *Process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-// ownsSocket reports whether the process that listens at the other end belongs to the tree or, if that process has
-// ended and its children go on listening, was of the program's user.
+// ownsSocket reports whether the process that listens at the other end belongs to the tree, or has bound the program's
+// own path, as one in a container does to which the path is mounted, or one that has ended and left the socket to its
+// children. A program that does not serve this worker binds another path, and no link or new name changes that.
 func (p *Process) ownsSocket(conn *net.UnixConn) bool {
-	pid, uid, known := tree.PeerOf(conn)
-	_, alive := tree.Identify(pid)
-	return known && (contain([]*Process{p}, pid) || !alive && strconv.FormatUint(uint64(uid), 10) == p.uid())
+	pid, _, known := tree.PeerOf(conn)
+	return known && (contain([]*Process{p}, pid) || tree.PeerName(conn) == p.plan.address.socket)
 }
 
 // uid is the user of the program.
