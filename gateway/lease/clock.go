@@ -11,6 +11,10 @@ import (
 // request that got it. The clocks of this host and of Temporal are never compared as such, so they may differ by any
 // amount. Of a lease that somebody else took, only the expiry by Temporal's clock is known; Clock says when
 // that is here.
+//
+// A Clock does not follow Temporal's clock back: after it ran ahead for a moment, other clients' leases end early here
+// until the agent restarts. To tell a step back from a late answer takes an upper bound of Temporal's time, but a
+// workflow answers with the time of its newest task, which may be long past, and which the SDK never sets back.
 
 // Clock relates Temporal's clock to this host's by the answers that carry Temporal's time: the one with the
 // least delay counts. The zero value knows nothing. It is safe for concurrent use.
