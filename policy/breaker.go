@@ -25,7 +25,8 @@ type Breaker struct {
 	// OpenedAt is when the breaker opened; zero means that it is closed.
 	OpenedAt time.Time `json:"opened_at,omitzero"`
 	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. It retries without
-	// asking until it is ready or gives up, and no other worker starts before that.
+	// asking until it is ready or gives up, and no other worker starts before that. While the breaker is closed, Trial is
+	// the worker of a trial that an operator ended, until it reports.
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
 	// Counts count ended starts by the second, oldest first.

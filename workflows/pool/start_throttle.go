@@ -38,11 +38,15 @@ func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	}
 	failed, succeeded = min(failed, maxCountedStarts), min(succeeded, maxCountedStarts)
 	wasOpen, worker := t.Breaker.Open(), t.worker(now.Slot)
+	endedTrial := !wasOpen && t.Breaker.Trial == worker // with failures that it has not reported
+	if endedTrial {
+		t.Breaker.Trial = ""
+	}
 	for range succeeded {
 		t.Breaker = t.Breaker.Record(worker, false, t.Now())
 	}
 	// The backoff of a single worker limits its starts, and what a trial's worker reports with its success failed before.
-	if t.Size < 2 || wasOpen && !t.Breaker.Open() {
+	if t.Size < 2 || endedTrial || wasOpen && !t.Breaker.Open() {
 		failed = 0
 	}
 	for range failed {
@@ -53,10 +57,11 @@ func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	}
 }
 
-// closeBreaker permits all starts: an operator has changed something.
+// closeBreaker permits all starts: an operator has changed something. The failures of the trial that this ends do not
+// count when its worker reports them.
 func (t throttle) closeBreaker() {
 	wasOpen := t.Breaker.Open()
-	t.Breaker = policy.Breaker{}
+	t.Breaker = policy.Breaker{Trial: t.Breaker.Trial}
 	if wasOpen {
 		t.announceBreaker()
 	}

@@ -76,6 +76,22 @@ func TestANewSpecClosesTheBreaker(t *testing.T) {
 	require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), 2)
 }
 
+func TestFailuresOfATrialFromBeforeARestartOfThePoolDoNotOpenTheBreakerAgain(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].entry.State = lifecycle.Pending
+		p.startsEnded(0, 5, 5)
+	})
+	p.signalAt(6*time.Second, api.SignalStartRequested, api.StartRequested{Slot: 0, Incarnation: 1})
+	p.At(50*time.Second, func() { require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1) })
+	p.updateAt(51*time.Second, api.UpdateRestart, api.RestartRequest{})
+	p.At(52*time.Second, func() { p.startsEnded(0, 15, 15) }) // the ten failures of the trial, which it has not reported
+	p.At(53*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
+	p.At(54*time.Second, func() { p.startsEnded(0, 20, 20) })
+	p.At(55*time.Second, func() { require.NotEmpty(t, p.status().StartsPaused, "these are new") })
+	p.runUntil(time.Minute, poolOf(2))
+}
+
 func TestAPoolOfOneHasNoBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 9, 9) })
