@@ -192,7 +192,7 @@ func rosterOf(c *tempool.Client) *activities.Roster {
 func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err error) {
 	a.sessionStats = metrics.NewSessionStats()
 	a.stores = host.New(a.config.HostID, a.config.StateDir, a.log,
-		host.Pools{Status: control.Status, Workers: control.Workers, Claim: a.claimSessions},
+		host.Pools{Status: control.Status, List: control.ListPools, Claim: a.claimSessions},
 		&host.Observer{HostID: a.config.HostID, Stats: a.sessionStats, Emit: a.events.Emit})
 	a.hostCalls = host.NewCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -20,8 +19,8 @@ const (
 
 // Pools are requests to pools. They fail with api.CodePoolNotFound for a pool that has ended.
 type Pools struct {
-	Status  func(ctx context.Context, pool string) (api.PoolStatus, error)
-	Workers func(ctx context.Context, pool string) (api.PoolWorkers, error)
+	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
+	List   func(ctx context.Context) ([]string, error) // the running ones
 	// Claim makes this host the owner of the pool's sessions if they are in a local store and there is none. Later calls
 	// of Status know the owner.
 	Claim func(ctx context.Context, pool string) error
@@ -171,27 +170,4 @@ func (s *Stores) Admit(ctx context.Context, r api.StartRequest) error {
 func (s *Stores) sharedStatus(pool string) (api.PoolStatus, error) {
 	status, err, _ := s.asking.Do(pool, func() (any, error) { return s.poolStatus(context.Background(), pool) })
 	return status.(api.PoolStatus), err
-}
-
-// otherHosts returns the other hosts that have workers of a pool, sorted. It fails with api.CodeStoreUnavailable if the
-// pool does not answer.
-func (s *Stores) otherHosts(ctx context.Context, pool string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	workers, err := s.ask.Workers(ctx, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, api.Errorf(api.CodeStoreUnavailable, "cannot find out which hosts have workers of pool %s: %w", pool,
-			err).After(time.Second)
-	}
-	var others []string
-	for _, w := range workers.Workers {
-		if w.Host != "" && w.Host != s.hostID {
-			others = append(others, w.Host)
-		}
-	}
-	slices.Sort(others)
-	return slices.Compact(others), nil
 }

@@ -29,7 +29,8 @@ type fakeOwner struct {
 }
 
 func (k fakeOwner) pools() Pools {
-	return Pools{Status: k.Status, Claim: func(context.Context, string) error { return nil }}
+	return Pools{Status: k.Status, Claim: func(context.Context, string) error { return nil },
+		List: func(context.Context) ([]string, error) { return nil, nil }}
 }
 
 func (k fakeOwner) Status(context.Context, string) (api.PoolStatus, error) {

@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -109,9 +111,13 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 	case from == to:
 		return none, api.Errorf(api.CodeInvalid, "source and target are the same store, %s", from)
 	}
-	if users := s.poolsUsing(to); len(users) > 0 {
+	users, err := s.poolsUsing(ctx, to)
+	if err != nil {
+		return none, err
+	}
+	if len(users) > 0 {
 		return none, api.Errorf(api.CodeInvalid,
-			"pool %s of this host stores its sessions in %s already; copy to a store that no pool uses", users[0], to)
+			"pool %s stores its sessions in %s already; copy to a store that no pool uses", names(users), to)
 	}
 	if err := s.requireOnlyHost(ctx, from); err != nil {
 		return none, err
@@ -193,7 +199,7 @@ func (s *Stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	case api.CopyStepCutOver, api.CopyStepBack:
 		lost, err = s.swapCopy(ctx, known.store, *record, step)
 	case api.CopyStepFinish, api.CopyStepCancel:
-		err = s.endCopy(known.store, *record, step.Step)
+		err = s.endCopy(ctx, known.store, *record, step.Step)
 	default:
 		err = api.Errorf(api.CodeInvalid, "unknown step %q; allowed: %s, %s, %s or %s", step.Step,
 			api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
@@ -224,7 +230,7 @@ func (s *Stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 		return 0, stepRefused(step.Step, "only %s can be forced", api.CopyStepBack)
 	}
 	if !step.Force {
-		if err := s.requireOnlyHost(ctx, record.From); err != nil {
+		if err := s.requireOnlyHost(ctx, record.From, record.To); err != nil {
 			return 0, err
 		}
 	}
@@ -239,7 +245,7 @@ func (s *Stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 }
 
 // endCopy keeps the primary of the copy and closes the secondary.
-func (s *Stores) endCopy(store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
+func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
 	kept, released, swap := record.From, record.To, api.CopyStepBack
 	if step == api.CopyStepFinish {
 		kept, released, swap = record.To, record.From, api.CopyStepCutOver
@@ -247,9 +253,13 @@ func (s *Stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 	if record.CutOver != (step == api.CopyStepFinish) {
 		return stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
 	}
-	if users := s.poolsUsing(released); len(users) > 0 {
-		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "),
-			released, kept.specText())
+	users, err := s.poolsUsing(ctx, released)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", names(users), released,
+			kept.specText())
 	}
 	secondary, err := store.EndCopy(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
@@ -278,29 +288,70 @@ func (s *Stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []str
 	return names
 }
 
-// poolsUsing returns the pools with a process here whose specs name a store, sorted.
-func (s *Stores) poolsUsing(store storeAddress) []string {
+// poolsUsing returns the pools whose specs name one of these stores, each with the other hosts of its workers: those
+// with a process here, and all other running ones. The local store of another host is another store. It fails with
+// api.CodeStoreUnavailable if a pool does not answer.
+func (s *Stores) poolsUsing(ctx context.Context, stores ...storeAddress) (map[string][]string, error) {
+	using := make(map[string][]string)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return addressOf(settings) == store })
+	for _, name := range s.poolsWhereLocked(func(settings spec.Sessions) bool {
+		return slices.Contains(stores, addressOf(settings))
+	}) {
+		using[name] = nil
+	}
+	s.mu.Unlock()
+	listCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	running, err := s.ask.List(listCtx)
+	if err != nil {
+		return nil, errUsersUnknown(err)
+	}
+	for _, name := range slices.AppendSeq(running, maps.Keys(using)) { // a new pool is listed later
+		status, err := s.poolStatus(ctx, name)
+		_, here := using[name]
+		settings := status.Spec.Sessions
+		switch {
+		case errors.Is(err, api.ErrPoolNotFound): // it has ended since
+		case err != nil:
+			return nil, errUsersUnknown(err)
+		case here, slices.Contains(stores, addressOf(settings)) &&
+			(settings.Store == spec.StoreRedis || status.SessionsHost == s.hostID):
+			using[name] = s.otherHosts(status)
+		}
+	}
+	return using, nil
+}
+
+func errUsersUnknown(err error) error {
+	return api.Errorf(api.CodeStoreUnavailable, "cannot find out which pools use the stores of the copy: %w",
+		err).After(time.Second)
+}
+
+// otherHosts returns the other hosts that have workers of a pool, sorted.
+func (s *Stores) otherHosts(status api.PoolStatus) (others []string) {
+	for _, w := range status.Workers {
+		if w.Host != "" && w.Host != s.hostID && !w.Gone {
+			others = append(others, w.Host)
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 // requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy:
 // those hosts write to one of the two stores only.
-func (s *Stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
-	s.mu.Lock()
-	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalLocked(settings) == store })
-	s.mu.Unlock()
-	for _, name := range names {
-		others, err := s.otherHosts(ctx, name)
-		if err != nil {
-			return err
-		}
+func (s *Stores) requireOnlyHost(ctx context.Context, stores ...storeAddress) error {
+	users, err := s.poolsUsing(ctx, stores...)
+	for name, others := range users {
 		if len(others) > 0 {
 			return api.Errorf(api.CodeInvalid,
 				"pool %s also has workers on %s, whose agents write to one store only; scale the pool down to this host for the "+
 					"copy", name, strings.Join(others, ", "))
 		}
 	}
-	return nil
+	return err
+}
+
+func names(users map[string][]string) string {
+	return strings.Join(slices.Sorted(maps.Keys(users)), ", ")
 }

@@ -2,9 +2,12 @@ package host
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,12 +24,13 @@ const waitTimeout = 2 * time.Minute
 
 // newTestStores makes stores in a folder for a pool p that uses the embedded store and has workers on these hosts.
 func newTestStores(t *testing.T, dir string, hosts *[]string) *Stores {
-	pools := fakeOwner{host: "here"}.pools()
-	pools.Workers = func(context.Context, string) (view api.PoolWorkers, err error) {
+	pools := fakeOwner{}.pools()
+	pools.Status = func(context.Context, string) (api.PoolStatus, error) {
+		status := api.PoolStatus{Spec: spec.Default(), SessionsHost: "here"}
 		for _, host := range *hosts {
-			view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
+			status.Workers = append(status.Workers, api.RosterEntry{Host: host})
 		}
-		return view, nil
+		return status, nil
 	}
 	s := New("here", dir, slog.New(slog.DiscardHandler), pools, testObserver())
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
@@ -94,6 +98,48 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	require.ErrorContains(t, copies("embedded", server.URL(), false), "the target store has 1 sessions")
 	require.NoError(t, copies("embedded", server.URL(), true))
 	runStep(t, s, api.CopyStepCancel)
+}
+
+// A pool between two processes, or only on other hosts, is known to Temporal alone.
+func TestACopyIsRefusedForPoolsWithoutAProcessHere(t *testing.T) {
+	server, hosts := redistest.Start(t), []string{}
+	s := newTestStores(t, t.TempDir(), &hosts)
+	pools := make(map[string]api.PoolStatus)
+	s.ask.List = func(context.Context) ([]string, error) { return append(slices.Sorted(maps.Keys(pools)), "ended"), nil }
+	s.ask.Status = func(_ context.Context, pool string) (api.PoolStatus, error) {
+		if status, found := pools[pool]; found {
+			return status, nil
+		}
+		return api.PoolStatus{}, api.ErrPoolNotFound
+	}
+	set := func(pool, store, url, host string) {
+		status := api.PoolStatus{SessionsHost: "here", Spec: spec.Default(), Workers: []api.RosterEntry{{Host: host}}}
+		status.Spec.Sessions.Store, status.Spec.Sessions.URL = store, url
+		pools[pool] = status
+	}
+	set("p", spec.StoreEmbedded, "", "there")
+	s.pools["p"].processes = 0
+	request := api.SessionCopyRequest{From: "embedded", To: server.URL()}
+	require.ErrorContains(t, errorOf(s.CopySessions(t.Context(), "p", request)), "pool p also has workers on there")
+	set("p", spec.StoreEmbedded, "", "here")
+	set("other", spec.StoreRedis, server.URL(), "there")
+	require.ErrorContains(t, errorOf(s.CopySessions(t.Context(), "p", request)), "pool other stores its sessions in redis")
+	pools["other"] = api.PoolStatus{SessionsHost: "there", Spec: spec.Default()} // another file
+
+	require.NoError(t, errorOf(s.CopySessions(t.Context(), "p", request)))
+	awaitInStep(t, s)
+	set("other", spec.StoreRedis, server.URL(), "there")
+	cutOver := api.SessionCopyStep{Step: api.CopyStepCutOver}
+	require.ErrorContains(t, errorOf(s.StepSessionCopy(t.Context(), cutOver)), "pool other also has workers on there")
+	delete(pools, "other")
+	runStep(t, s, api.CopyStepCutOver)
+	finish := api.SessionCopyStep{Step: api.CopyStepFinish}
+	require.ErrorContains(t, errorOf(s.StepSessionCopy(t.Context(), finish)), "the spec of p still names embedded")
+	set("p", spec.StoreRedis, server.URL(), "here")
+	s.ask.List = func(context.Context) ([]string, error) { return nil, errors.New("no answer") }
+	require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), finish)), api.ErrStoreUnavailable)
+	s.ask.List = func(context.Context) ([]string, error) { return []string{"p"}, nil }
+	runStep(t, s, api.CopyStepFinish)
 }
 
 func TestTheNextAgentResumesACopy(t *testing.T) {
