@@ -148,7 +148,10 @@ class _Balancer:
             if self._settings.token and endpoint not in await self._roster():
                 text = "the gateway at %s is not in the roster, so it does not get the token; add it to the client's endpoints" % endpoint
                 raise Unavailable(text, "unavailable", False)
-            self._others[endpoint] = _Endpoint(endpoint, self._settings.token, self._settings.tls)
+            try:
+                self._others[endpoint] = _Endpoint(endpoint, self._settings.token, self._settings.tls)
+            except ValueError as e:
+                raise Unavailable(str(e), "unavailable", False) from e
         return self._others[endpoint]
 
     async def _roster(self) -> Set[str]:
