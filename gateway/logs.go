@@ -128,7 +128,9 @@ func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQue
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(g.life, cancel)()
+	if query.follow { // what has an end is in flight until then
+		defer context.AfterFunc(g.life, cancel)()
+	}
 	stream := logStream{g: g, ctx: ctx, out: json.NewEncoder(w), cursors: make(map[string]*logs.Cursor)}
 	stream.out.SetEscapeHTML(false)
 	for _, worker := range names {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,20 @@ func TestTheLogOfAWorkerIsServed(t *testing.T) {
 	}
 	e.do("GET", "/v1/workers/p/9/logs", nil).requireProblem(t, 404, api.CodeWorkerNotFound)
 	e.do("GET", "/v1/workers/p/x/logs", nil).requireProblem(t, 404, api.CodeWorkerNotFound)
+}
+
+func TestALogThatIsNotFollowedIsCompleteWhileTheGatewayLeaves(t *testing.T) {
+	e := parallel(t, 0)
+	e.writes(0, 1, "echo one")
+	require.Eventually(t, func() bool { return len(programText(e.log("/v1/workers/p/0/logs"))) == 1 }, timeout,
+		10*time.Millisecond)
+	e.gateway.endLife()
+	answer := httptest.NewRecorder()
+	require.NotPanics(t, func() {
+		require.NoError(t, e.gateway.serveLogs(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil),
+			logQuery{tail: -1}, func() ([]string, error) { return slices.Repeat([]string{"p/0"}, 1000), nil }))
+	})
+	require.Contains(t, answer.Body.String(), `"one"`)
 }
 
 func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
