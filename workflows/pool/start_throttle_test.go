@@ -28,7 +28,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.At(6*time.Second, func() { p.startsEnded(1, 3, 2) })
 			p.At(7*time.Second, func() {
 				require.Empty(t, p.status().StartsPaused, "four failures are not enough")
-				p.workers[2].entry.State = lifecycle.Pending
+				p.workers[2].entry.State, p.workers[2].entry.ReasonCode = lifecycle.Pending, api.ReasonBackoff
 				p.startsEnded(2, 2, 1)
 			})
 			wish := func(when time.Duration, number int) {
@@ -38,6 +38,9 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			wish(9*time.Second, 1)
 			p.At(10*time.Second, func() {
 				require.NotEmpty(t, p.status().StartsPaused)
+				held := p.status().Workers[2]
+				require.Equal(t, api.ReasonBreaker, held.ReasonCode, "its wait for the breaker does not change its state")
+				require.Equal(t, startsPausedReason, held.Reason)
 				for i := range 3 {
 					require.Len(t, p.workers[i].timesOf(api.SignalStartsPaused), 1, "worker %d", i)
 				}
@@ -50,6 +53,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			})
 			p.At(55*time.Second, func() {
 				require.Empty(t, p.status().StartsPaused)
+				require.Equal(t, api.ReasonBackoff, p.status().Workers[2].ReasonCode)
 				require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1)
 				require.Len(t, p.workers[1].timesOf(api.SignalStartsPaused), 2)
 				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsPaused).Reason)

@@ -30,6 +30,9 @@ func (p *pool) status() (api.PoolStatus, error) {
 		if s.ReasonCode == api.ReasonStopped && p.pressure.isStopped(s.Slot) {
 			s.ReasonCode = api.ReasonMemoryPressure
 		}
+		if s.ReasonCode == api.ReasonBackoff && p.Breaker.Open() && p.Breaker.Trial != p.worker(s.Slot) {
+			s.ReasonCode, s.Reason = api.ReasonBreaker, startsPausedReason // it does not report the end of its backoff
+		}
 		s.Removing = s.Removing || !p.isMember(s.Slot)
 		st.Workers = append(st.Workers, s.RosterEntry)
 		if s.isServing() {
