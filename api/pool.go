@@ -72,7 +72,8 @@ type ApplyRequest struct {
 	By     string `json:"by,omitempty"`
 }
 
-// ApplyResult is the spec's version; versions count from 1.
+// ApplyResult is the spec's version; versions count from 1. Changed says that a rollout begins: of a new spec, or a
+// halted one of the same spec again.
 type ApplyResult struct {
 	SpecVersion int64 `json:"spec_version"`
 	Changed     bool  `json:"changed"`

@@ -110,7 +110,8 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 }
 
 // An operator halts a rollout: the worker that restarts goes on, the others stay as they are, and it is no problem. A
-// worker that then does not come back is one. A halted rollout holds no worker back from a rotation.
+// worker that then does not come back is one. A halted rollout holds no worker back from a rotation. An apply of the
+// same spec begins it again.
 func TestAnOperatorHaltsARollout(t *testing.T) {
 	for _, starts := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the worker starts %v", starts), func(t *testing.T) {
@@ -135,8 +136,16 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 				require.Equal(t, !starts, s.Rollout.Failed())
 			})
 			p.requestRotationAt(21*time.Second, 1)
-			p.At(50*time.Second, func() { require.EqualValues(t, 2, p.status().Workers[1].Incarnation) })
-			p.runUntil(time.Minute, poolOf(3))
+			var larger, same *workflowtest.UpdateResult
+			p.At(50*time.Second, func() {
+				require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
+				larger = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
+				same = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
+			})
+			p.At(70*time.Second, func() { require.Equal(t, starts, p.status().Rollout == nil) })
+			p.runUntil(80*time.Second, poolOf(3))
+			require.Equal(t, api.ApplyResult{SpecVersion: 2}, larger.Value, "a size restarts no worker")
+			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, same.Value)
 			require.ErrorContains(t, none.Rejected, "no rolling restart for which")
 			require.ErrorContains(t, again.Rejected, "no rolling restart for which")
 			require.NoError(t, done.Err)

@@ -95,13 +95,17 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	return nil
 }
 
-// apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker.
+// apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker. The same spec
+// begins a halted rollout again: what its program reads on the hosts may have been mended.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
 	changed, by := !sameButSize(p.Spec, r.Spec), attribution(r.Reason, r.By)
+	again := p.Rollout != nil && p.Rollout.Halted != "" && equal(p.Spec, r.Spec)
 	p.Spec = r.Spec
 	p.followSpec(by)
 	if changed {
 		p.SpecVersion++
+	}
+	if changed || again {
 		reason := fmt.Sprintf("apply of spec version %d", p.SpecVersion)
 		if by != "" {
 			reason += ": " + by
@@ -111,12 +115,16 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 		p.disruptions.beginRollout(rollout{Cause: api.CauseSpec, Reason: reason, Waiting: p.slots()})
 	}
 	p.WakeUp()
-	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
+	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed || again}, nil
 }
 
 // sameButSize reports whether two specs are equal except for the size of the pool and what it follows.
 func sameButSize(a, b spec.Spec) bool {
 	a.Pool.Size, a.Scale = b.Pool.Size, b.Scale
+	return equal(a, b)
+}
+
+func equal(a, b spec.Spec) bool {
 	x, errA := json.Marshal(a)
 	y, errB := json.Marshal(b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)

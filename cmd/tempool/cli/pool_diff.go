@@ -21,14 +21,19 @@ type poolDiff struct {
 }
 
 func (d poolDiff) write(text *strings.Builder) {
-	if len(d.Changes) == 0 {
+	if len(d.Changes) == 0 && len(d.Restarts) == 0 {
 		fmt.Fprintf(text, "pool %s runs this spec already, version %d; no worker restarts (tempool workers restart %[1]s "+
 			"restarts all)\n", d.Pool, d.SpecVersion)
 		return
 	}
-	tableOf(text, []string{"KEY", "FROM", "TO"}, d.Changes, func(c spec.Change) []string {
-		return []string{c.Key, oneLine(orDash(c.From), maxReasonRunes), oneLine(orDash(c.To), maxReasonRunes)}
-	})
+	if len(d.Changes) == 0 {
+		fmt.Fprintf(text, "pool %s runs this spec already, version %d; its rollout has halted, and apply begins it again\n",
+			d.Pool, d.SpecVersion)
+	} else {
+		tableOf(text, []string{"KEY", "FROM", "TO"}, d.Changes, func(c spec.Change) []string {
+			return []string{c.Key, oneLine(orDash(c.From), maxReasonRunes), oneLine(orDash(c.To), maxReasonRunes)}
+		})
+	}
 	if len(d.Restarts) == 0 {
 		fmt.Fprintln(text, "No worker restarts.")
 	} else {
@@ -64,8 +69,10 @@ func (a *app) diff(ctx context.Context, cp controlPlane, s spec.Spec) (poolDiff,
 	}
 	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Restarts: []string{},
 		Changes: append([]spec.Change{}, spec.ChangesWithoutSecrets(running.Spec, s)...)}
+	restarts := slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) ||
+		len(d.Changes) == 0 && running.Rollout != nil && running.Rollout.Halted != ""
 	for _, w := range running.Workers {
-		if !w.Gone && !w.Removing && slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) {
+		if restarts && !w.Gone && !w.Removing {
 			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
 		}
 	}

@@ -66,7 +66,7 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 		return false, err
 	}
 	if applied.Changed {
-		s.screen.line("Its spec is different; rolling out version %d.", applied.SpecVersion)
+		s.screen.line("Rolling out version %d of its spec.", applied.SpecVersion)
 	}
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
