@@ -34,13 +34,13 @@ type EventOptions struct {
 
 // Events yields the events that the agents of the namespace hold, in the order of their time, and with Follow those
 // from now on, as they arrive. With Options.Gateways it reads these agents alone. A coded error is about one agent, and
-// the iteration continues: with Follow the agent is asked again. The last error of an iteration without Follow, and
-// CodeInvalid, CodeForbidden and CodeUnauthorized, end it.
+// the iteration continues: with Follow the agent is asked again. The last error of an iteration without Follow,
+// CodeInvalid, and CodeForbidden or CodeUnauthorized of every agent, end it.
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError),
-			lastIDs: map[string]string{}}
+			lastIDs: map[string]string{}, refused: map[string]bool{}}
 		defer m.reading.Wait()
 		defer cancel()
 		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held(ctx, yield) || !o.Follow {
@@ -52,7 +52,9 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 			case <-ctx.Done():
 				return
 			case one := <-m.arrived:
-				if !yield(one.event, one.err) || one.err != nil && isRefusal(one.err) {
+				if one.agents != nil {
+					m.agents = one.agents
+				} else if !yield(one.event, one.err) || m.isOver(one.endpoint, one.err) {
 					return
 				}
 			}
@@ -60,14 +62,12 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 	}
 }
 
-// isRefusal reports whether an agent will refuse every further request, too.
-func isRefusal(err error) bool {
-	return slices.Contains([]api.Code{api.CodeInvalid, api.CodeForbidden, api.CodeUnauthorized}, api.CodeOf(err))
-}
-
+// eventOrError is what an agent sent, or the present agents.
 type eventOrError struct {
-	event api.Event
-	err   error
+	endpoint string
+	event    api.Event
+	err      error
+	agents   []string
 }
 
 // eventMerge reads the events of several agents.
@@ -79,14 +79,26 @@ type eventMerge struct {
 	arrived chan eventOrError
 	reading sync.WaitGroup
 	lastIDs map[string]string // of the held events that were read, by agent
+	agents  []string          // their endpoints
+	refused map[string]bool   // by the agents with these endpoints, the newest request
+}
+
+// isOver records how a request to an agent, or for the agents, went, and reports whether all further ones will be
+// refused.
+func (m *eventMerge) isOver(endpoint string, err error) bool {
+	code := api.CodeOf(err)
+	m.refused[endpoint] = code == api.CodeForbidden || code == api.CodeUnauthorized
+	answers := func(endpoint string) bool { return !m.refused[endpoint] }
+	return code == api.CodeInvalid || m.refused[endpoint] && !slices.ContainsFunc(m.agents, answers)
 }
 
 // held yields the events that the agents hold, and reports whether the iteration continues.
 func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool) bool {
 	endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-	if err != nil && !yield(api.Event{}, err) || isRefusal(err) {
+	if err != nil && (!yield(api.Event{}, err) || m.isOver("", err)) {
 		return false
 	}
+	m.agents = endpoints
 	var mu sync.Mutex
 	all, failures := readAll(endpoints, func(endpoint string) (held []api.Event, err error) {
 		lastID, err := m.read(ctx, endpoint, streamStart{}, false, func(e api.Event) bool {
@@ -105,7 +117,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	})
 	slices.SortStableFunc(all, func(a, b api.Event) int { return a.Time.Compare(b.Time) })
 	for _, failure := range failures {
-		if !yield(api.Event{}, failure.err) || isRefusal(failure.err) {
+		if !yield(api.Event{}, failure.err) || m.isOver(failure.endpoint, failure.err) {
 			return false
 		}
 	}
@@ -123,7 +135,11 @@ func (m *eventMerge) follower() follower {
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
 			// those whose held events were read continue after them
-			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err
+			endpoints = slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs)))
+			if len(endpoints) > 0 {
+				m.arrive(ctx, eventOrError{agents: endpoints})
+			}
+			return endpoints, err
 		},
 		begin: func(endpoint string, late bool) streamReader {
 			lastID, held := m.lastIDs[endpoint]
@@ -134,13 +150,13 @@ func (m *eventMerge) follower() follower {
 			return func(ctx context.Context, answered func()) error {
 				last, err := m.read(ctx, endpoint, at, true, func(e api.Event) bool {
 					answered()
-					return m.arrive(ctx, eventOrError{event: e})
+					return m.arrive(ctx, eventOrError{endpoint: endpoint, event: e})
 				})
 				at.lastID = cmp.Or(last, at.lastID)
 				return err
 			}
 		},
-		failed: func(_ string, err error) { m.arrive(m.ctx, eventOrError{err: err}) },
+		failed: func(endpoint string, err error) { m.arrive(m.ctx, eventOrError{endpoint: endpoint, err: err}) },
 	}
 }
 

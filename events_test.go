@@ -120,6 +120,42 @@ func TestARefusalEndsTheEvents(t *testing.T) {
 	}
 }
 
+func TestEventsOfOthersComeWhileAGatewayRefuses(t *testing.T) {
+	refuses := eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"code": "unauthorized", "detail": "missing or invalid bearer token", "started": false}`)
+	})
+	refused := make(chan struct{})
+	serves := eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("follow") == "true" {
+			<-refused
+		}
+		fmt.Fprint(w, eventLine("b", 1, time.Now()))
+	})
+	c := eventsClient(t, refuses, serves)
+	for _, follow := range []bool{false, true} {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		var ids []string
+		failures := 0
+		for event, err := range c.Events(ctx, EventOptions{Follow: follow}) {
+			if err != nil {
+				require.ErrorIs(t, err, api.ErrUnauthorized)
+				if failures++; follow {
+					close(refused)
+				}
+				continue
+			}
+			if ids = append(ids, event.ID); follow {
+				break
+			}
+		}
+		require.Equal(t, []string{"b-1"}, ids)
+		require.Equal(t, 1, failures)
+	}
+}
+
 func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	now := time.Now()
 	up := eventServer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, eventLine("a", 1, now)) })

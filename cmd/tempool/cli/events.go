@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 		defer cancel()
 		reading = limited
 	}
-	var failure error // the last
+	var failure error // the last, or with -f one after which no event came
 	printed := 0
 	for event, err := range cp.Events(reading, o) {
 		switch {
@@ -66,19 +65,22 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 			if err := a.printEvent(event); err != nil {
 				return err
 			}
-			printed++
+			if printed++; o.Follow {
+				failure = nil
+			}
 			continue
-		case slices.Contains([]api.Code{api.CodeInvalid, api.CodeForbidden, api.CodeUnauthorized}, api.CodeOf(err)):
-			return err // every agent refuses
+		case api.CodeOf(err) == api.CodeInvalid:
+			return err // every agent refuses it
 		case o.Follow:
 			a.warn(message(err))
 		}
 		failure = err
 	}
-	if failure != nil && !o.Follow {
-		if printed == 0 {
-			return failure
-		}
+	switch {
+	case failure == nil:
+	case o.Follow && ctx.Err() == nil, !o.Follow && printed == 0: // every agent refuses or fails
+		return failure
+	case !o.Follow:
 		a.warn(message(failure))
 	}
 	if printed == 0 && o.Pool != "" && !o.Follow { // perhaps the name is wrong

@@ -46,7 +46,7 @@ func TestEventsArePrintedOnALineEach(t *testing.T) {
 
 func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 	f := newFakeControlPlane()
-	for _, code := range []api.Code{api.CodeUnavailable, api.CodeDeadlineExceeded} {
+	for _, code := range []api.Code{api.CodeUnavailable, api.CodeDeadlineExceeded, api.CodeForbidden} {
 		silent := fakeEvent{err: api.Errorf(code, "request to the gateway at http://web-2:7460 failed")}
 		f.events = append([]fakeEvent{silent}, fakeEvents()...)
 		for _, line := range [][]string{{"events"}, {"events", "-f"}} {
@@ -58,8 +58,9 @@ func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 		none := fail(t, f, "events")
 		require.Contains(t, none.err, "web-2")
 	}
-	f.events = append([]fakeEvent{{err: api.Errorf(api.CodeForbidden, "token ci")}}, fakeEvents()...)
-	require.Empty(t, fail(t, f, "events", "-f").out, "every agent refuses it")
+	require.Contains(t, fail(t, f, "events", "-f").err, "web-2", "every agent refuses")
+	f.events = append([]fakeEvent{{err: api.Errorf(api.CodeInvalid, "type")}}, fakeEvents()...)
+	require.Empty(t, fail(t, f, "events", "-f").out, "every agent would refuse it")
 }
 
 func TestEventsOfAPoolThatIsNotRunningFailUnlessThereAreSome(t *testing.T) {
