@@ -200,6 +200,9 @@ func (c *collector) sessions(s sink) {
 // poolStatus sends the status of pools as their workflows report it.
 func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 	for pool, status := range c.pools.read(pools, controlPlane) {
+		if status.Stopping {
+			status.Size = 0
+		}
 		s.value(poolSize, float64(status.Size), pool)
 		if status.Scale != nil {
 			s.value(poolWanted, float64(status.Scale.Wanted), pool, status.Scale.Cause)

@@ -328,8 +328,10 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	counted.Removed("embedded", sessions.Expired, 3)
 	counted.Moved(true)
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(),
-		Logger:   slog.New(slog.DiscardHandler),
-		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Logger: slog.New(slog.DiscardHandler),
+		Status: func(context.Context, string) (api.PoolStatus, error) {
+			return api.PoolStatus{Size: 2, Ready: 1, Stopping: true}, nil
+		},
 		Sessions: counted, LiveSessions: func(context.Context) map[string]int { return map[string]int{"embedded": 4} },
 		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: NewTransitions(),
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
@@ -347,6 +349,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	}
 	require.Positive(t, seen)
 	for _, line := range []string{
+		`tempool_pool_size{pool="p"} 0`, `tempool_pool_ready{pool="p"} 1`,
 		`tempool_session_release_failures_total{pool="p"} 2`,
 		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`,
 		`tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
