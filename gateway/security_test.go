@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +27,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/need"
 )
 
 // keys writes a self-signed certificate for 127.0.0.1, for servers and clients.
@@ -218,6 +221,23 @@ func TestSocketIsPrivateAndExclusive(t *testing.T) {
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))
 	require.Equal(t, 200, e.do("GET", "/healthz", nil).status, "the first one still serves")
+}
+
+// The health check of the image asks the socket, which has neither TLS nor another address.
+func TestTheImageAsksTheSocketForItsHealth(t *testing.T) {
+	need.Program(t, "python3")
+	e := parallel(t, 0)
+	text, err := os.ReadFile("../Dockerfile")
+	require.NoError(t, err)
+	_, check, _ := strings.Cut(string(text), "\nHEALTHCHECK ")
+	_, check, _ = strings.Cut(check, "CMD ")
+	for socket, healthy := range map[string]bool{"gw.sock": true, "none.sock": false} {
+		var command []string
+		require.NoError(t, json.NewDecoder(strings.NewReader(strings.ReplaceAll(check, "/var/lib/tempool/gateway.sock",
+			e.file(socket)))).Decode(&command))
+		out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
+		require.Equal(t, healthy, err == nil, "%s", out)
+	}
 }
 
 func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
