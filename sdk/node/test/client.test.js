@@ -93,8 +93,10 @@ test('a lease reaches one worker, is renewed, and is fenced by a crash', async (
 })
 
 test('a lease stays with its gateway until another one has reached its worker', async (t) => {
+  const checkins = []
   const other = http.createServer((request, response) => {
-    response.statusCode = request.url.includes('/call/') ? 500 : 200
+    if (request.method === 'DELETE') checkins.push(request.url.split('&error=')[1])
+    response.statusCode = request.url.includes('/call/') || checkins.length === 1 ? 500 : 200
     response.end(JSON.stringify({ code: 'worker_error', started: true }))
   }).listen(0, '127.0.0.1')
   await once(other, 'listening')
@@ -112,7 +114,11 @@ test('a lease stays with its gateway until another one has reached its worker', 
   await assert.rejects(lease.call('m'), code('unavailable', false))
   await lease.renew()
   for (let n = 0; n < 2; n++) await assert.rejects(lease.call('m'), code('worker_error', true))
-  await lease.close('error', 'x'.repeat(499) + '😀') // of which half a character remains
+  const closing = () => lease.close('error', `x${'😀'.repeat(300)}`)
+  await assert.rejects(closing(), code('worker_error'))
+  for (let n = 0; n < 2; n++) await closing() // once more; then nothing
+  const most = encodeURIComponent(`x${'😀'.repeat(249)}`) // whole characters in 1000 bytes; a gateway takes 1024
+  assert.deepEqual(checkins, [most, most])
 })
 
 test('map yields results in order, or as they end, with their errors', async (t) => {

@@ -104,6 +104,15 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     async with lease:
                         raise Unreadable
                 self.assertTrue(leases.asked[-1].path.endswith("?outcome=error&error=Unreadable"))
+                await lease.aclose()
+                again = await client.pool("p").lease()
+                leases.refuse = problem("unavailable", 503)
+                with self.assertRaises(Unavailable):
+                    await again.aclose()
+                leases.refuse = None
+                await again.aclose()
+                await again.aclose()
+                self.assertEqual(len(leases.of("DELETE")), 3, "one that failed is repeated")
 
     async def test_a_lease_moves_to_the_gateway_where_its_worker_has_failed_a_call(self):
         leases = Leases()

@@ -96,6 +96,22 @@ class ALease(unittest.TestCase):
                     with c.pool("p").lease():
                         raise error
                 self.assertTrue(leases.of("DELETE")[-1].path.endswith("?outcome=error&error=" + shown), leases.asked[-1].path)
+            with self.assertRaises(OSError), c.pool("p").lease():
+                raise OSError("x" + "語" * 600)
+            shown = parse_qs(urlsplit(leases.asked[-1].path).query)["error"][0]
+            self.assertEqual(shown, "OSError: x" + "語" * 330, "whole characters in 1000 bytes; a gateway takes 1024")
+
+    def test_a_failed_checkin_may_be_repeated(self):
+        leases = Leases()
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint, retries=0) as c:
+            lease = c.pool("p").lease()
+            leases.refuse = problem("unavailable", 503)
+            with self.assertRaises(client.Unavailable):
+                lease.close()
+            leases.refuse = None
+            lease.close()
+            lease.close()
+            self.assertEqual(len(leases.of("DELETE")), 2, "until it succeeds")
 
     def test_lease_is_renewed_until_closed(self):
         leases = Leases(ttl=TTL)

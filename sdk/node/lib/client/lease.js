@@ -7,6 +7,7 @@ const renewals = 3 // attempts within the ttl, so that one or two may fail
 const renewTimeout = 10_000 // ms for one renewal
 const retryPause = 1000 // ms until a failed renewal is retried
 const minPause = 20 // ms between two renewals
+const maxReason = 1000 // bytes of a checkin's reason; a gateway takes 1024
 
 /**
  * The exclusive right to one worker: all calls under it reach the same process. Pool.lease() returns one, and renews it in the background until it is
@@ -61,10 +62,13 @@ export class Lease extends Caller {
 
   /**
    * Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced); error is the
-   * reason. A second call does nothing.
+   * reason. After an error it may be repeated; after a success a second call does nothing.
    */
   close(outcome = 'ok', error = '') {
-    this.#closed ??= this.#checkin(outcome, error)
+    this.#closed ??= this.#checkin(outcome, error).catch((failure) => {
+      this.#closed = null
+      throw failure
+    })
     return this.#closed
   }
 
@@ -76,7 +80,8 @@ export class Lease extends Caller {
   async #checkin(outcome, error) {
     clearTimeout(this.#timer)
     await this.#renewing
-    const reason = error ? `&error=${encodeURIComponent(Buffer.from(String(error).slice(0, 500)))}` : ''
+    const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(String(error)).subarray(0, maxReason), { stream: true }) // whole characters
+    const reason = text && `&error=${encodeURIComponent(text)}`
     const path = `${this.#path}?outcome=${segment(outcome, 'an outcome')}${reason}`
     await (await this.#request('DELETE', path, {}, '', this.#client.deadline(), true)).read()
   }

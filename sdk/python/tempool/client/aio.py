@@ -429,7 +429,8 @@ class AsyncLease(AsyncCaller):
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
         self._until: float = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
         self._lost: Optional[TempoolError] = None
-        self._closed = False
+        self._closed = self._checked_in = False
+        self._once = asyncio.Lock()  # guards _checked_in
         self._renewer = asyncio.ensure_future(self._renew_until_closed())
 
     @property
@@ -461,13 +462,15 @@ class AsyncLease(AsyncCaller):
         self._until = began + decode(await reply.read())["ttl_ms"] / 1000
 
     async def aclose(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
-        """Checks the worker in; see Lease.close. A second call does nothing."""
-        if self._closed:
-            return
+        """Checks the worker in; see Lease.close."""
         self._closed = True
         self._renewer.cancel()
         await asyncio.gather(self._renewer, return_exceptions=True)
-        await (await self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", time.monotonic() + self._client.timeout, True)).read()
+        async with self._once:
+            if not self._checked_in:
+                deadline = time.monotonic() + self._client.timeout
+                await (await self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", deadline, True)).read()
+                self._checked_in = True
 
     async def _send(self, method: str, body: bytes, options: Options) -> _Reply:
         return await self._as_holder("call", method, body, options)

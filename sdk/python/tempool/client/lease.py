@@ -18,6 +18,7 @@ RENEWALS = 3  # attempts within the ttl, so that one or two may fail
 RENEW_TIMEOUT = 10.0  # seconds for one renewal
 RETRY = 1.0  # seconds until a failed renewal is retried
 MIN_PAUSE = 0.02  # seconds between two renewals
+MAX_REASON = 1000  # bytes of a checkin's reason; a gateway takes 1024
 
 
 def checkin_query(outcome: str, error: Union[BaseException, str, None]) -> str:
@@ -27,7 +28,8 @@ def checkin_query(outcome: str, error: Union[BaseException, str, None]) -> str:
         text = "%s: %s" % (type(error).__name__, error) if isinstance(error, BaseException) else error
     except Exception:  # the program's exception has no readable text
         text = type(error).__name__
-    return query + "&error=" + segment(text[:500].encode(errors="replace").decode(), "an error") if text else query
+    cut = (text or "").encode(errors="replace")[:MAX_REASON].decode(errors="ignore")
+    return query + "&error=" + segment(cut, "an error") if cut else query
 
 
 class Lease(Caller):
@@ -56,6 +58,7 @@ class Lease(Caller):
         self._lost: Optional[TempoolError] = None
         self._closing = threading.Event()
         self._once = threading.Lock()
+        self._checked_in = False  # guarded by _once
         self._renewer = threading.Thread(target=self._renew_until_closed, name="tempool-lease-" + self.id, daemon=True)
         self._renewer.start()
 
@@ -92,14 +95,14 @@ class Lease(Caller):
 
     def close(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
         """Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced);
-        error is the reason, a text or an exception. A second call does nothing."""
-        with self._once:
-            if self._closing.is_set():
-                return
-            self._closing.set()
+        error is the reason, a text or an exception. After an error it may be repeated; after a success a second call does nothing."""
+        self._closing.set()
         self._renewer.join()
-        deadline = time.monotonic() + self._client.timeout
-        self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", deadline, idempotent=True).read()
+        with self._once:
+            if not self._checked_in:
+                deadline = time.monotonic() + self._client.timeout
+                self._request("DELETE", self._path + checkin_query(outcome, error), {}, b"", deadline, idempotent=True).read()
+                self._checked_in = True
 
     def _send(self, method: str, body: bytes, options: Options) -> Reply:
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
