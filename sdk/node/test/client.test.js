@@ -121,6 +121,25 @@ test('a lease stays with its gateway until another one has reached its worker', 
   assert.deepEqual(checkins, [most, most])
 })
 
+test('one gateway only has a checkout wait for a worker', async (t) => {
+  const waits = []
+  const endpoints = await Promise.all([0, 1].map(async () => {
+    const server = http.createServer(async (request, response) => {
+      const { wait_ms: wait } = JSON.parse(Buffer.concat(await request.toArray()))
+      waits.push(wait > 0)
+      setTimeout(() => {
+        response.statusCode = 503
+        response.end(JSON.stringify({ code: 'queue_timeout', started: false }))
+      }, wait && wait + 2) // timers may be early
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    t.after(() => server.close())
+    return `http://127.0.0.1:${server.address().port}`
+  }))
+  await assert.rejects(new Client(endpoints).pool('p').lease({ wait: 200 }), code('queue_timeout', false))
+  assert.deepEqual(waits, [true, false])
+})
+
 test('map yields results in order, or as they end, with their errors', async (t) => {
   const gateway = await start(t)
   const waiting = []

@@ -6,12 +6,12 @@ import os
 import ssl
 import unittest
 
-from tempool.client import Invalid, LeaseFenced, LeaseNotFound, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
+from tempool.client import Invalid, LeaseFenced, LeaseNotFound, QueueTimeout, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
 from tempool.client.aio import AsyncClient
 from tempool.testing import FakeGateway as Scripted, crash
 
 from .gateway import TLS, FakeGateway, Answered, problem, server_tls
-from .test_lease import Leases, Unreadable
+from .test_lease import Leases, Unreadable, wait_in_vain
 from .vectors import VECTORS, answering, check, near
 
 
@@ -123,6 +123,13 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     with self.assertRaises(WorkerError):
                         await lease.call("m", 1)
             self.assertEqual([asked.method for asked in gateway.asked], ["POST", "POST"], "it is asked for the lease and once more")
+
+    async def test_one_gateway_only_has_a_checkout_wait(self):
+        with FakeGateway(wait_in_vain) as one, FakeGateway(wait_in_vain) as two:
+            async with AsyncClient([one.endpoint, two.endpoint]) as client:
+                with self.assertRaises(QueueTimeout):
+                    await client.pool("p").lease(wait=0.2)
+            self.assertEqual(sorted(asked.json()["wait_ms"] > 0 for asked in one.asked + two.asked), [False, True])
 
     async def test_map(self):
         with Scripted() as gateway:

@@ -51,6 +51,12 @@ class Leases:
         return [asked for asked in self.asked if asked.method == method]
 
 
+def wait_in_vain(asked):
+    """A gateway's answer to a checkout for which no worker becomes free."""
+    time.sleep(asked.json()["wait_ms"] / 1000)
+    return problem("queue_timeout", 503)
+
+
 class Unreadable(Exception):
     def __str__(self):
         raise ValueError("no text")
@@ -69,8 +75,9 @@ class ALease(unittest.TestCase):
             self.assertTrue(asked.pop("request_id"))
             token = asked.pop("token")
             self.assertGreaterEqual(len(token), 22)
+            self.assertTrue(0 < asked.pop("wait_ms") <= 2000)
             self.assertEqual({a.headers["Tempool-Lease-Token"] for a in leases.asked[1:]}, {token})
-            self.assertEqual(asked, {"holder": "me", "session": "s1", "key": "k1", "ttl_ms": 30000, "wait_ms": 2000})
+            self.assertEqual(asked, {"holder": "me", "session": "s1", "key": "k1", "ttl_ms": 30000})
             self.assertEqual([(a.method, a.path) for a in leases.asked[1:]], [
                 ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"),
                 ("POST", "/v1/leases/p.0.1.7/notify/tools/n"), ("DELETE", "/v1/leases/p.0.1.7?outcome=ok")])
@@ -210,6 +217,10 @@ class ALease(unittest.TestCase):
             self.assertEqual(len(gateway.asked), 1)
             with self.assertRaises(client.NoWorkers):
                 c.pool("p").lease(wait=0.1)
+        with FakeGateway(wait_in_vain) as one, FakeGateway(wait_in_vain) as two, Client([one.endpoint, two.endpoint]) as c:
+            with self.assertRaises(client.QueueTimeout):
+                c.pool("p").lease(wait=0.2)
+            self.assertEqual(sorted(asked.json()["wait_ms"] > 0 for asked in one.asked + two.asked), [False, True], "only one gateway has it wait")
         leases, refusals = Leases(), [refusal, refusal, refusal]
         with FakeGateway(lambda asked: refusals.pop() if refusals else leases(asked)) as gateway, Client(gateway.endpoint) as c:
             with c.pool("p").lease(wait=TIMEOUT):

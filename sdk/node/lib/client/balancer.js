@@ -55,21 +55,21 @@ export class Balancer {
 
   /**
    * Sends a request to the endpoint only, or to the next one in turn. Retries it until the deadline in performance.now() milliseconds, or until
-   * retryUntil. Resolves to the Reply, or rejects with the last error.
+   * retryUntil. A function as body returns that of each attempt. Resolves to the Reply, or rejects with the last error.
    */
   async request({ method, path, headers = {}, body = '', deadline, retryUntil = deadline, idempotent = false, only, signal }) {
     const order = only ? [only] : this.#order()
     const refused = new Set()
-    const content = typeof body === 'string' ? Buffer.from(body) : body
     let backoff = minBackoff
     for (let attempt = 0; ; attempt++) {
       const left = deadline - performance.now()
       if (left <= 0) throw new TempoolError('deadline exceeded before the call was sent', { code: 'deadline_exceeded' })
       if ('Tempool-Timeout' in headers) headers['Tempool-Timeout'] = String(Math.max(1, Math.floor(left)))
       const gateway = first(order, refused)
+      const content = typeof body === 'function' ? body() : body
       let failure
       try {
-        return await gateway.request(method, path, headers, content, deadline, signal)
+        return await gateway.request(method, path, headers, typeof content === 'string' ? Buffer.from(content) : content, deadline, signal)
       } catch (error) {
         if (!(error instanceof TempoolError) || (error.started && !idempotent) || !error.temporary || attempt === this.#retries) throw error
         failure = error

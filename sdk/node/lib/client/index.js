@@ -147,7 +147,8 @@ class Pool extends Caller {
     const began = performance.now()
     const token = randomBytes(24).toString('base64url') // the lease's secret: its owner can use the lease
     holder ??= `${os.hostname()}:${process.pid}`
-    const body = JSON.stringify({ token, holder, session, key, request_id: randomUUID(), wait_ms: Math.floor(wait), ttl_ms: ttl && Math.floor(ttl) })
+    const request = { token, holder, session, key, request_id: randomUUID(), ttl_ms: ttl && Math.floor(ttl) }
+    const body = () => JSON.stringify({ ...request, wait_ms: Math.floor(Math.max(0, began + wait - performance.now())) })
     const reply = await this.#client.balancer.request({
       method: 'POST', path: `${this.#path}/leases`, headers: { 'Content-Type': 'application/json' }, body,
       deadline: began + wait + this.#client.timeout, retryUntil: began + wait, signal,

@@ -24,7 +24,7 @@ from typing import (
 import httpx
 
 from .balancer import Attempts
-from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment
+from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, GRACE, IDLE_TIMEOUT, MAX_IDLE, Address
 from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
@@ -124,7 +124,7 @@ class _Balancer:
         self._next = random.randrange(len(self._endpoints))
 
     async def request(
-        self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool = False,
+        self, method: str, path: str, headers: Dict[str, str], body: Union[bytes, Callable[[], bytes]], deadline: float, idempotent: bool = False,
         only: Optional[_Endpoint] = None, retry_until: Optional[float] = None,
     ) -> _Reply:
         self._next = (self._next + 1) % len(self._endpoints)
@@ -133,7 +133,7 @@ class _Balancer:
         while True:
             gateway = attempts.next(headers)
             try:
-                return await gateway.request(method, path, headers, body, deadline)
+                return await gateway.request(method, path, headers, body() if callable(body) else body, deadline)
             except TempoolError as e:
                 pause = attempts.failed(gateway, e)
             if pause:
@@ -397,12 +397,12 @@ class AsyncPool(AsyncCaller):
         began = time.monotonic()
         token = secrets.token_urlsafe(24)
         asked: Dict[str, Any] = {
-            "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000),
+            "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()),
             "session": session, "key": key, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
         }
         reply = await self._client.balancer.request(
             "POST", self._pool_path + "/leases", {"Content-Type": "application/json"},
-            encode({name: value for name, value in asked.items() if value is not None}), began + wait + self._client.timeout, retry_until=began + wait)
+            waiting({name: value for name, value in asked.items() if value is not None}, began + wait), began + wait + self._client.timeout, retry_until=began + wait)
         return AsyncLease(self._client, reply.gateway, dict(decode(await reply.read()), token=token, key=key), ttl)
 
     async def _send(self, method: str, body: bytes, options: Options) -> _Reply:

@@ -7,7 +7,7 @@ import random
 import ssl
 import threading
 import time
-from typing import Dict, Generic, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, TypeVar
+from typing import Callable, Dict, Generic, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, TypeVar, Union
 
 from .errors import RETRYABLE, DeadlineExceeded, TempoolError, Unavailable
 from .endpoint import Body, Endpoint, Reply
@@ -76,16 +76,16 @@ class Balancer:
         return bodies
 
     def request(
-        self, method: str, path: str, headers: Dict[str, str], body: Body, deadline: float, idempotent: bool = False,
+        self, method: str, path: str, headers: Dict[str, str], body: Union[Body, Callable[[], bytes]], deadline: float, idempotent: bool = False,
         only: Optional[Endpoint] = None, retry_until: Optional[float] = None, follow: bool = False,
     ) -> Reply:
         """Sends a request to the endpoint only, or to the next one in turn. Retries it until the deadline in time.monotonic() seconds, or
-        until retry_until; with follow, also at gateways that a refusal names. Returns the Reply, or raises the last TempoolError."""
+        until retry_until; a callable body returns that of each attempt; with follow, also at gateways that a refusal names. Returns the Reply, or raises the last TempoolError."""
         attempts = Attempts([only] if only else self._order(), self._retries, idempotent, deadline, retry_until)
         while True:
             gateway = attempts.next(headers)
             try:
-                return gateway.request(method, path, headers, body, deadline)
+                return gateway.request(method, path, headers, body() if callable(body) else body, deadline)
             except TempoolError as e:
                 pause = attempts.failed(gateway, e, self._named_by(e) if follow else ())
             if pause:

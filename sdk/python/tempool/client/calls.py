@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Generator, Iterator, List, Mapping, Optional
 from urllib.parse import quote
 
 from .endpoint import Reply
@@ -198,6 +198,11 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as e:
         raise Invalid("cannot encode the parameters as JSON: %s" % e, "invalid") from e
+
+
+def waiting(request: Dict[str, Any], until: float) -> Callable[[], bytes]:
+    """Returns the body of each attempt at a request that may wait until then, in time.monotonic() seconds."""
+    return lambda: encode(dict(request, wait_ms=max(0, int((until - time.monotonic()) * 1000))))
 
 
 def encode_params(params: Any) -> bytes:

@@ -12,7 +12,7 @@ import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
-from .calls import Caller, Options, call_headers, deadline_of, decode, encode, segment
+from .calls import Caller, Options, call_headers, deadline_of, decode, segment, waiting
 from .errors import Invalid, TempoolError
 from .balancer import Balancer
 from .endpoint import Reply
@@ -172,7 +172,7 @@ class Pool(Caller):
         wait = min(self._client.timeout if wait is None else wait, MAX_WAIT)
         began = time.monotonic()
         token = secrets.token_urlsafe(24)  # the lease's secret: its owner can use the lease
-        request: Dict[str, Any] = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
+        request: Dict[str, Any] = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4())}
         if session is not None:
             request["session"] = session
         if key is not None:
@@ -180,7 +180,7 @@ class Pool(Caller):
         if ttl is not None:
             request["ttl_ms"] = max(1, int(ttl * 1000))
         reply = self._client.balancer.request(
-            "POST", self._path + "/leases", {"Content-Type": "application/json"}, encode(request), began + wait + self._client.timeout,
+            "POST", self._path + "/leases", {"Content-Type": "application/json"}, waiting(request, began + wait), began + wait + self._client.timeout,
             retry_until=began + wait)
         return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token, key=key), ttl)
 
