@@ -36,8 +36,7 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	var err error
 	if s.client.fixed != nil { // the gateway has counted the usage
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = s.client.askGateway(ctx, s.gateway(),
-			transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
+		err = s.ask(ctx, transport.Request{Method: http.MethodDelete, Path: path}, &api.CheckinResult{})
 	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
 		s.notifyGateway()
 	}

@@ -1,10 +1,13 @@
 package tempool
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
 )
 
 // Lease is the exclusive right to one worker and the handle to use it: Call, CallRaw, Stream, Notify, Renew, Checkin.
@@ -102,6 +105,42 @@ func (s *leaseState) setGateway(endpoint string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endpoint = endpoint
+}
+
+// atGateways sends a request to the lease's gateway and, as long as elsewhere says that another one may serve it, to
+// the others of Options.Gateways. The lease stays with the one that answers.
+func (s *leaseState) atGateways(ctx context.Context, send func(endpoint string) error,
+	elsewhere func(error) bool) error {
+	endpoint := s.gateway()
+	err := send(endpoint)
+	fixed, tried := s.client.fixed, map[string]bool{}
+	for fixed != nil && elsewhere(err) && ctx.Err() == nil {
+		tried[endpoint] = true
+		other, unknown := fixed.Acquire(ctx, tried)
+		if unknown != nil || other == nil {
+			break
+		}
+		endpoint = other.URL()
+		err = send(endpoint)
+		fixed.Release(other, err)
+		if hasAnswered(err) {
+			s.setGateway(endpoint)
+		}
+	}
+	return err
+}
+
+// hasAnswered reports whether a gateway that gave err has reached the lease's worker.
+func hasAnswered(err error) bool {
+	_, worker := errors.AsType[*api.WorkerError](err)
+	return err == nil || worker
+}
+
+// ask sends an idempotent request about the lease and reads the answer's JSON into out.
+func (s *leaseState) ask(ctx context.Context, request transport.Request, out any) error {
+	request.Header = s.header()
+	return s.atGateways(ctx, func(endpoint string) error { return s.client.askGateway(ctx, endpoint, request, out) },
+		func(err error) bool { return api.CodeOf(err) == api.CodeUnavailable })
 }
 
 // finish closes done once; failure is nil after a checkin.

@@ -3,7 +3,6 @@ package tempool
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"net/url"
 	"time"
@@ -13,7 +12,8 @@ import (
 )
 
 // Call calls a method on the lease's worker; in, out and errors are those of Pool.Call, and lease_fenced or
-// lease_not_found if the lease has ended. The client never retries a call under a lease.
+// lease_not_found if the lease has ended. A call under a lease is not retried, except at another one of
+// Options.Gateways if the lease's cannot be reached.
 func (l *Lease) Call(ctx context.Context, method string, in, out any) error {
 	return l.count(func() error { return callJSON(ctx, l.send("/call/"), method, in, out) })
 }
@@ -69,14 +69,20 @@ func (l *Lease) send(verb string) sender {
 		options.Key = cmp.Or(options.Key, l.state.key)
 		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body,
 			ends: time.Now().Add(options.Timeout)}
-		reply, err := call.send(ctx, endpoint)
+		var reply *transport.Reply
+		err = l.state.atGateways(ctx, func(to string) (failure error) {
+			endpoint = to
+			reply, failure = call.send(ctx, to)
+			return failure
+		}, func(err error) bool {
+			return api.CodeOf(err) == api.CodeUnavailable && !transport.MayHaveStarted(err) && !body.Consumed()
+		})
 		limited, cancel := call.within(ctx)
 		defer cancel()
 		if others := l.state.client.referrals(limited, endpoint, err); len(others) > 0 && others[0] != endpoint &&
 			!body.Consumed() {
-			var workers *api.WorkerError
 			reply, err = call.send(ctx, others[0])
-			if err == nil || errors.As(err, &workers) { // else it may be unreachable from here
+			if hasAnswered(err) { // else it may be unreachable from here
 				l.state.setGateway(others[0])
 			}
 		}

@@ -138,6 +138,27 @@ func TestAFailedCheckinMayBeRepeated(t *testing.T) {
 	require.Equal(t, []string{"ok"}, g.outcomes)
 }
 
+func TestAnotherGatewayServesALeaseWhoseOwnIsGone(t *testing.T) {
+	own, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	c := clientOf(t, own, other)
+	chooseFirst(t, c, own)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	own.mu.Lock()
+	other.lease = own.lease
+	own.mu.Unlock()
+	own.answer = refusing(api.CodeUnavailable, true)
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
+	require.Zero(t, other.served(), "the call may have begun")
+	own.server.Close()
+	require.NoError(t, lease.Renew(t.Context()))
+	own.answer = nil
+	lease.state.setGateway(own.endpoint)
+	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	require.Equal(t, other.endpoint, lease.state.gateway(), "it stays there")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	require.Equal(t, []string{"ok"}, other.outcomes)
+}
+
 func TestACheckoutWaitsForAFreeWorker(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)

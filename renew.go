@@ -45,8 +45,7 @@ func (s *leaseState) renew(ctx context.Context) error {
 	if s.client.fixed != nil {
 		var body transport.Body
 		if body, err = transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()}); err == nil {
-			err = s.client.askGateway(ctx, s.gateway(),
-				transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Header: s.header(), Body: body}, &renewed)
+			err = s.ask(ctx, transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Body: body}, &renewed)
 		}
 	} else {
 		renewed, err = s.client.renew(ctx, s.lease.ID, "", s.ttl)

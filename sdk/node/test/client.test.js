@@ -121,6 +121,25 @@ test('a lease stays with its gateway until another one has reached its worker', 
   assert.deepEqual(checkins, [most, most])
 })
 
+test('another gateway serves a lease whose own does not', async (t) => {
+  const served = []
+  const endpoints = await Promise.all([0, 1].map(async (n) => {
+    const server = http.createServer((request, response) => {
+      if (n !== served[0]?.[1]) served.push([request.method, n])
+      else response.statusCode = 503
+      response.end(JSON.stringify(response.statusCode === 200 ? { id: 'p.0.1.7', ttl_ms: 60_000 } : { code: 'unavailable', started: false }))
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    t.after(() => server.close())
+    return `http://127.0.0.1:${server.address().port}`
+  }))
+  const lease = await new Client(endpoints, { retries: 1 }).pool('p').lease()
+  await lease.call('m')
+  await lease.renew()
+  await lease.close()
+  assert.deepEqual(served.map(([method]) => method), ['POST', 'POST', 'PUT', 'DELETE'])
+})
+
 test('one gateway only has a checkout wait for a worker', async (t) => {
   const waits = []
   const endpoints = await Promise.all([0, 1].map(async () => {

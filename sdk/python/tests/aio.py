@@ -124,6 +124,15 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                         await lease.call("m", 1)
             self.assertEqual([asked.method for asked in gateway.asked], ["POST", "POST"], "it is asked for the lease and once more")
 
+    async def test_another_gateway_serves_a_lease_whose_own_does_not(self):
+        leases = Leases()
+        with FakeGateway(leases) as one, FakeGateway(leases) as two:
+            async with AsyncClient([one.endpoint, two.endpoint], retries=1) as client, await client.pool("p").lease() as lease:
+                (one if one.asked else two).answer = lambda asked: problem("unavailable", 503)
+                self.assertEqual(await lease.call("m", 1), 1)
+                await lease.renew()
+        self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "DELETE"])
+
     async def test_one_gateway_only_has_a_checkout_wait(self):
         with FakeGateway(wait_in_vain) as one, FakeGateway(wait_in_vain) as two:
             async with AsyncClient([one.endpoint, two.endpoint]) as client:

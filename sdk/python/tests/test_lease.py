@@ -177,6 +177,20 @@ class ALease(unittest.TestCase):
             self.assertEqual(len(here.asked), 2, "it is asked once without success")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
 
+    def test_another_gateway_serves_a_lease_whose_own_does_not(self):
+        leases = Leases()
+        with FakeGateway(leases) as one, FakeGateway(leases) as two, Client([one.endpoint, two.endpoint], retries=1) as c:
+            lease = c.pool("p").lease()
+            own = one if one.asked else two
+            own.answer = lambda asked: problem("unavailable", 503)
+            self.assertEqual(lease.call("m", 1), 1)
+            lease.renew()
+            own.answer = lambda asked: Answered(cut=True)
+            with self.assertRaises(client.Unavailable):
+                lease.call("m", 1)  # which may have begun
+            lease.close()
+            self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "DELETE"])
+
     def test_a_lease_stays_with_its_gateway_where_another_one_cannot_be_reached(self):
         leases, referrals = Leases(), [problem("lease_not_found", 404, host="b", endpoint="http://127.0.0.1:1")]
         with FakeGateway(lambda asked: referrals.pop() if "/call/" in asked.path and referrals else leases(asked)) as gateway, \

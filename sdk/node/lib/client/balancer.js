@@ -54,11 +54,11 @@ export class Balancer {
   }
 
   /**
-   * Sends a request to the endpoint only, or to the next one in turn. Retries it until the deadline in performance.now() milliseconds, or until
+   * Sends a request to the endpoint only, or to the endpoint preferred, or to the next one in turn. Retries it until the deadline in performance.now() milliseconds, or until
    * retryUntil. A function as body returns that of each attempt. Resolves to the Reply, or rejects with the last error.
    */
-  async request({ method, path, headers = {}, body = '', deadline, retryUntil = deadline, idempotent = false, only, signal }) {
-    const order = only ? [only] : this.#order()
+  async request({ method, path, headers = {}, body = '', deadline, retryUntil = deadline, idempotent = false, only, preferred, signal }) {
+    const order = only ? [only] : [...new Set([preferred ?? [], this.#order()].flat())]
     const refused = new Set()
     let backoff = minBackoff
     for (let attempt = 0; ; attempt++) {

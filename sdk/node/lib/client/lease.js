@@ -99,14 +99,18 @@ export class Lease extends Caller {
     return this.#request('POST', path, headers, body, this.#client.deadline(options.timeout), false, options.signal)
   }
 
-  /** Sends a request to the lease's gateway, which may be another one than the gateway that granted it. */
+  /**
+   * Sends a request to the lease's gateway, which may be another one than the gateway that granted it. While that one does not serve, another one of
+   * the client does.
+   */
   async #request(method, path, headers, body, deadline, idempotent, signal) {
     const request = { method, path, headers: { ...headers, 'Tempool-Lease-Token': this.#token }, body, deadline, idempotent, signal }
-    let only = this.#gateway
+    const preferred = this.#gateway
+    let only
     try {
-      return await this.#client.balancer.request({ ...request, only })
+      return await this.#client.balancer.request({ ...request, preferred })
     } catch (error) {
-      if (error.code !== 'lease_not_found' || !error.endpoint || error.endpoint === only.endpoint) throw error
+      if (error.code !== 'lease_not_found' || !error.endpoint || error.endpoint === preferred.endpoint) throw error
       only = await this.#client.balancer.at(error.endpoint)
     }
     const reply = await this.#client.balancer.request({ ...request, only }).catch((error) => {

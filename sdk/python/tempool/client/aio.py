@@ -23,7 +23,7 @@ from typing import (
 
 import httpx
 
-from .balancer import Attempts
+from .balancer import Attempts, preferring
 from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, GRACE, IDLE_TIMEOUT, MAX_IDLE, Address
@@ -125,10 +125,10 @@ class _Balancer:
 
     async def request(
         self, method: str, path: str, headers: Dict[str, str], body: Union[bytes, Callable[[], bytes]], deadline: float, idempotent: bool = False,
-        only: Optional[_Endpoint] = None, retry_until: Optional[float] = None,
+        only: Optional[_Endpoint] = None, first: Optional[_Endpoint] = None, retry_until: Optional[float] = None,
     ) -> _Reply:
         self._next = (self._next + 1) % len(self._endpoints)
-        order = [only] if only else self._endpoints[self._next:] + self._endpoints[:self._next]
+        order = [only] if only else preferring(first, self._endpoints[self._next:] + self._endpoints[:self._next])
         attempts = Attempts(order, self._settings.retries, idempotent, deadline, retry_until)
         while True:
             gateway = attempts.next(headers)
@@ -486,7 +486,7 @@ class AsyncLease(AsyncCaller):
     async def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool) -> _Reply:
         headers = dict(headers, **{"Tempool-Lease-Token": self.granted["token"]})
         try:
-            return await self._client.balancer.request(method, path, headers, body, deadline, idempotent, self._gateway)
+            return await self._client.balancer.request(method, path, headers, body, deadline, idempotent, first=self._gateway)
         except LeaseNotFound as e:
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise

@@ -77,11 +77,11 @@ class Balancer:
 
     def request(
         self, method: str, path: str, headers: Dict[str, str], body: Union[Body, Callable[[], bytes]], deadline: float, idempotent: bool = False,
-        only: Optional[Endpoint] = None, retry_until: Optional[float] = None, follow: bool = False,
+        only: Optional[Endpoint] = None, first: Optional[Endpoint] = None, retry_until: Optional[float] = None, follow: bool = False,
     ) -> Reply:
-        """Sends a request to the endpoint only, or to the next one in turn. Retries it until the deadline in time.monotonic() seconds, or
+        """Sends a request to the endpoint only, or to the endpoint first, or to the next one in turn. Retries it until the deadline in time.monotonic() seconds, or
         until retry_until; a callable body returns that of each attempt; with follow, also at gateways that a refusal names. Returns the Reply, or raises the last TempoolError."""
-        attempts = Attempts([only] if only else self._order(), self._retries, idempotent, deadline, retry_until)
+        attempts = Attempts([only] if only else preferring(first, self._order()), self._retries, idempotent, deadline, retry_until)
         while True:
             gateway = attempts.next(headers)
             try:
@@ -112,6 +112,11 @@ class Gateway(Protocol):
 
 
 G = TypeVar("G", bound=Gateway)
+
+
+def preferring(first: Optional[G], order: List[G]) -> List[G]:
+    """Returns the order with this endpoint first, if there is one."""
+    return order if first is None else [first] + [other for other in order if other is not first]
 
 
 class Attempts(Generic[G]):

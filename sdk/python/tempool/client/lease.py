@@ -119,10 +119,11 @@ class Lease(Caller):
         return self._request("POST", path, headers, body, self._client.deadline(options.timeout))
 
     def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool = False) -> Reply:
-        """Sends a request to the lease's gateway, which may be another one than the gateway that granted it."""
+        """Sends a request to the lease's gateway, which may be another one than the gateway that granted it. While that one does not serve, another
+        one of the client does."""
         headers = dict(headers, **self._token)
         try:
-            return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
+            return self._client.balancer.request(method, path, headers, body, deadline, idempotent, first=self._gateway)
         except LeaseNotFound as e:
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
