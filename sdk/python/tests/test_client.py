@@ -350,12 +350,13 @@ class Connections(unittest.TestCase):
                         connection.sock.recv(1, socket.MSG_PEEK)  # returns once the end has come
                 self.assertEqual(len({asked.connection for asked in gateway.asked}), 5)
 
-    def test_forked_child_does_not_use_the_parents_connections(self):
+    def test_forked_child_does_not_use_the_parents_connections_and_threads(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             c.pool("p").call("m", 1)
-            idle = c.balancer.at(gateway.endpoint)._idle[0][0]
-            with mock.patch("os.getpid", lambda: -1):
-                self.assertEqual(c.pool("p").call("m", 2), 2)
+            idle, threads = c.balancer.at(gateway.endpoint)._idle[0][0], c.threads()
+            with mock.patch("os.getpid", lambda: -1), mock.patch.object(threads, "submit"):
+                self.assertEqual(c.pool("p").submit("m", 2).result(TIMEOUT), 2)
+            threads.shutdown()
             self.assertEqual(len({asked.connection for asked in gateway.asked}), 2)
             idle.close()
 

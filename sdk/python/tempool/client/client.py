@@ -54,6 +54,7 @@ class Client:
         self.balancer: Balancer = Balancer(settings.endpoints, settings.token, settings.tls, settings.retries)
         self._lock = threading.Lock()
         self._threads: Optional[ThreadPoolExecutor] = None  # guarded by _lock
+        self._pid = 0  # guarded by _lock: of the process that has _threads; a forked child has none of them
         #: sessions in the store that the pools of a host share
         self.sessions = Sessions(self)
 
@@ -74,8 +75,8 @@ class Client:
     def threads(self) -> ThreadPoolExecutor:
         """For this package: the threads of Pool.submit."""
         with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="tempool-submit")
+            if self._threads is None or self._pid != os.getpid():
+                self._threads, self._pid = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="tempool-submit"), os.getpid()
             return self._threads
 
     def pool(self, name: str) -> Pool:
