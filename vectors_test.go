@@ -27,6 +27,7 @@ type vector struct {
 		Cut       bool
 	}
 	Requests  int
+	Header    string // X-Name of the call
 	Gives     json.RawMessage
 	GrantedMS int64 `json:"granted_ms"`
 	RenewedMS int64 `json:"renewed_ms"`
@@ -43,9 +44,9 @@ type vector struct {
 }
 
 func (v vector) serve(t *testing.T, asked *atomic.Int64) *httptest.Server {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int(asked.Add(1))
-		if n > len(v.Answers) {
+		if n > len(v.Answers) || r.Header.Get("X-Name") != v.Header {
 			http.Error(w, "one request too many", http.StatusInternalServerError)
 			return
 		}
@@ -84,6 +85,13 @@ func (v vector) do(t *testing.T, pool *Pool) (json.RawMessage, error) {
 		}
 		err := pool.Call(t.Context(), "square", map[string]int{"x": 12}, &out)
 		return out, err
+	case "exchange":
+		var name string
+		o := CallOptions{Header: http.Header{"X-Name": {v.Header}}}
+		o.Answered = func(a Answer) { name = a.Header.Get("X-Name") }
+		_, err := pool.With(o).CallRaw(t.Context(), "square", nil)
+		gave, _ := json.Marshal(name)
+		return gave, err
 	case "stream":
 		var text strings.Builder
 		var failure error
@@ -126,7 +134,7 @@ func TestVectors(t *testing.T) {
 			require.EqualValues(t, v.Requests, asked.Load())
 			if v.Fails == nil {
 				require.NoError(t, err)
-				if v.Do == "call" && string(v.Gives) != "null" {
+				if v.Do != "stream" && v.Do != "lease" && string(v.Gives) != "null" {
 					require.JSONEq(t, string(v.Gives), string(gave))
 				}
 				return

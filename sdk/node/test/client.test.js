@@ -23,11 +23,11 @@ test('a call sends its options', async (t) => {
   const gateway = await start(t)
   gateway.on('p', 'tools/call', ({ x }) => x * x)
   const pool = new Client([gateway.endpoint]).pool('p')
-  assert.equal(await pool.call('tools/call', { x: 3 }, { session: 's', key: 'k', priority: 7, timeout: 9000, headers: { 'X-A': 'b' } }), 9)
+  assert.equal(await pool.call('tools/call', { x: 3 }, { session: 's', key: 'k', priority: 7, timeout: 9000, headers: { 'X-A': 'ö' } }), 9)
   const [{ session, headers, worker }] = gateway.calls
-  assert.deepEqual([session, worker, headers['tempool-key'], headers['tempool-priority'], headers['x-a']], ['s', 'p/0', 'k', '7', 'b'])
+  assert.deepEqual([session, worker, headers['tempool-key'], headers['tempool-priority'], headers['x-a']], ['s', 'p/0', 'k', '7', 'ö'])
   assert.ok(headers['tempool-timeout'] > 5000 && headers['tempool-timeout'] <= 9000)
-  for (const [options, what] of [[{ timeout: 0 }, /timeout/], [{ headers: { a: 'b\n' } }, /header a/]]) {
+  for (const [options, what] of [[{ timeout: 0 }, /timeout/], [{ headers: { a: 'b\n' } }, /header a/], [{ key: 'k\0' }, /header Tempool-Key/]]) {
     await assert.rejects(pool.call('m', 1, options), (error) => error.code === 'invalid' && what.test(error.message))
   }
   await assert.rejects(pool.call(''), code('invalid', false))

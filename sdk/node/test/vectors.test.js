@@ -16,7 +16,8 @@ async function serve(t, answers) {
     request.on('end', async () => {
       const { status, headers = {}, body, pieces, pieces_hex: hex, cut } = answers[asked.length] ?? { status: 500, body: 'one request too many' }
       asked.push(request)
-      response.writeHead(status, { 'Tempool-Worker': 'p/0', 'Tempool-Incarnation': '3', ...headers })
+      const utf8 = Object.entries(headers).map(([name, value]) => [name, Buffer.from(value).toString('latin1')])
+      response.writeHead(status, { 'Tempool-Worker': 'p/0', 'Tempool-Incarnation': '3', ...Object.fromEntries(utf8) })
       if (body !== undefined) {
         response.end(body)
         return
@@ -39,6 +40,10 @@ async function serve(t, answers) {
 
 const actions = {
   call: async (pool) => ({ gives: (await pool.call('square', { x: 12 })) ?? null }),
+  async exchange(pool, _, { header }) {
+    const answer = await pool.exchange('square', '', { headers: { 'X-Name': header } })
+    return { gives: answer.headers['x-name'] }
+  },
   async stream(pool, gives) {
     for await (const value of pool.stream('count')) gives.push(value)
     return { gives }
@@ -71,6 +76,7 @@ for (const vector of vectors) {
       failure = error
     }
     assert.equal(asked.length, vector.requests)
+    assert.equal(Buffer.from(asked[0].headers['x-name'] ?? '', 'latin1').toString(), vector.header ?? '')
     if (!vector.fails) {
       assert.equal(failure, undefined)
       assert.deepEqual(result.gives, vector.gives)

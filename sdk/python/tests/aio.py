@@ -25,6 +25,8 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     try:
                         if vector["do"] == "call":
                             gives = await pool.call("square", {"x": 12})
+                        elif vector["do"] == "exchange":
+                            gives = (await pool.exchange("square", headers={"X-Name": vector["header"]})).headers["X-Name"]
                         elif vector["do"] == "stream":
                             async for value in pool.stream("count"):
                                 gives.append(value)

@@ -83,7 +83,7 @@ class FakeGateway:
             return
         handler.send_response(answered.status)
         for key, value in dict({"Tempool-Worker": "python/0", "Tempool-Incarnation": "3"}, **answered.headers).items():
-            handler.send_header(key, value)
+            handler.send_header(key, value.encode().decode("latin-1"))
         if answered.pieces is None:
             handler.send_header("Content-Length", str(len(answered.body)))
             handler.end_headers()

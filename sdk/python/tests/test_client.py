@@ -154,7 +154,7 @@ class Calls(unittest.TestCase):
                 pool.call("m")
             self.assertTrue(raised.exception.started)
             for bad in (lambda: pool.call("m", {1, 2}), lambda: pool.call("m", float("nan")), lambda: pool.call(""), lambda: pool.call("m", timeout=0),
-                        lambda: pool.call("m", session="a\r\nb"), lambda: c.pool("")):
+                        lambda: pool.call("m", session="a\r\nb"), lambda: pool.call("m", key="\udcff"), lambda: c.pool("")):
                 with self.assertRaises(client.Invalid):
                     bad()
 

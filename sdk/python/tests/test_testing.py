@@ -111,8 +111,8 @@ class TestKit(unittest.TestCase):
                 pool.call("tools/call")
             self.assertEqual((caught.exception.type, caught.exception.unhandled), ("ValueError", True))
             self.assertEqual(list(pool.stream("tools/call")), [1, 2])
-            self.assertEqual(pool.call("tools/call", 7, session="s"), [7, "s"])
-            self.assertEqual((len(gateway.calls), gateway.calls[-1].session), (6, "s"))
+            self.assertEqual(pool.call("tools/call", 7, session="ß"), [7, "ß"])
+            self.assertEqual((len(gateway.calls), gateway.calls[-1].session), (6, "ß"))
             self.assertEqual(pool.status()["workers"][0]["incarnation"], 2)
 
     def test_leases_and_sessions(self):

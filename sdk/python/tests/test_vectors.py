@@ -18,6 +18,8 @@ class TestVectors(unittest.TestCase):
                 try:
                     if vector["do"] == "call":
                         gives = pool.call("square", {"x": 12})
+                    elif vector["do"] == "exchange":
+                        gives = pool.exchange("square", headers={"X-Name": vector["header"]}).headers["X-Name"]
                     elif vector["do"] == "stream":
                         for value in pool.stream("count"):
                             gives.append(value)

@@ -28,6 +28,7 @@ def answering(vector):
 def check(test, vector, asked, gives, failure):
     """Compares what a client did with the vector."""
     test.assertEqual(len(asked), vector["requests"])
+    test.assertEqual(asked[0].headers.get("X-Name", "").encode("latin-1").decode(), vector.get("header", ""))
     if "gives" in vector:
         test.assertEqual(gives, vector["gives"])
     want = dict(vector.get("fails", {}))

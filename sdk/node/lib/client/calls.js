@@ -74,7 +74,7 @@ export function callHeaders({ session, key, priority, headers }) {
   if (key !== undefined) all['Tempool-Key'] = key
   if (priority !== undefined) all['Tempool-Priority'] = String(priority)
   for (const [name, value] of Object.entries(all)) {
-    if (typeof value !== 'string' || /[\r\n]/.test(value)) throw invalid(`header ${name} must be a line of text, not ${String(value).slice(0, 80)}`)
+    if (typeof value !== 'string' || /[^\t\x20-\x7e\x80-\uffff]/.test(value)) throw invalid(`header ${name} must be a line of text, not ${String(value).slice(0, 80)}`)
   }
   return all
 }

@@ -11,6 +11,11 @@ const idleTimeout = 60_000 // ms until an idle connection is closed; the gateway
 const maxIdle = 64 // idle connections
 const maxDown = 30_000 // ms
 
+/** Headers with values of another encoding: on the wire they are UTF-8, but node:http writes and reads ISO 8859-1. */
+export function recoded(headers, from, to) {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, typeof value === 'string' ? Buffer.from(value, from).toString(to) : value]))
+}
+
 /** A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Throws TypeError for anything else. */
 export class Endpoint {
   downUntil = 0 // in performance.now() milliseconds; others are preferred until then
@@ -41,7 +46,7 @@ export class Endpoint {
         return
       }
       const request = this.#transport.request({
-        ...this.#options, method, path, headers: { ...headers, ...this.#headers, 'Content-Length': body.length },
+        ...this.#options, method, path, headers: { ...recoded({ ...headers, ...this.#headers }, 'utf8', 'latin1'), 'Content-Length': body.length },
       })
       const exchange = { signal, expired: false, connected: false }
       const abort = () => request.destroy(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
@@ -101,7 +106,7 @@ export class Reply {
 
   constructor(gateway, response, exchange) {
     this.gateway = gateway
-    this.headers = response.headers
+    this.headers = recoded(response.headers, 'latin1', 'utf8')
     this.#response = response
     this.#exchange = exchange
   }

@@ -2,6 +2,7 @@
 
 import { once } from 'node:events'
 import http from 'node:http'
+import { recoded } from '../client/endpoint.js'
 import { TempoolError, WorkerError } from '../client/errors.js'
 import { TempoolError as HandlerError } from '../errors.js'
 import { MemorySessions } from './sessions.js'
@@ -148,7 +149,8 @@ export class FakeGateway {
     return answer(response, shown(lease), 201)
   }
 
-  #record(pool, worker, method, { headers }, body, lease) {
+  #record(pool, worker, method, request, body, lease) {
+    const headers = recoded(request.headers, 'latin1', 'utf8')
     const text = body.toString()
     let params
     try {

@@ -51,7 +51,7 @@ class _Endpoint:
     async def request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float) -> _Reply:
         patience = max(0.0, deadline - time.monotonic()) + GRACE
         timeout = httpx.Timeout(patience, connect=CONNECT_TIMEOUT, pool=None)
-        request = self._http.build_request(method, path, headers=headers, content=body, timeout=timeout)
+        request = self._http.build_request(method, path, headers=httpx.Headers(headers, encoding="utf-8"), content=body, timeout=timeout)
         try:
             response = await _within(patience, self._http.send(request, stream=True))
         except (httpx.ConnectError, httpx.ConnectTimeout, ssl.SSLCertVerificationError) as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generator, Iterator, List, Mapping, Optional
@@ -172,7 +173,7 @@ def call_headers(options: Options, session: Optional[str] = None, key: Optional[
     headers["Tempool-Timeout"] = ""  # set before each attempt
     headers.setdefault("Content-Type", "application/json")
     for name, value in headers.items():
-        if not isinstance(value, str) or "\r" in value or "\n" in value:
+        if not isinstance(value, str) or re.search("[\r\n\ud800-\udfff]", value):
             raise Invalid("header %s must be a line of text, not %.80r" % (name, value), "invalid")
     return headers
 

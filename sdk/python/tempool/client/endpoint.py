@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.message
 import http.client
 import os
 import select
@@ -47,6 +48,14 @@ class Address:
         self.private = self.secure or _is_loopback(self.host)
 
 
+def utf8(headers: email.message.Message) -> Mapping[str, str]:
+    """Returns headers, in any case of their names, with values read as UTF-8; http.client reads and writes them as ISO 8859-1."""
+    read = http.client.HTTPMessage()
+    for name, value in headers.items():
+        read[name] = value.encode("latin-1").decode(errors="replace")
+    return cast("Mapping[str, str]", read)
+
+
 class Endpoint:
     """A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Raises ValueError for anything else."""
 
@@ -76,7 +85,7 @@ class Endpoint:
         connection = self._connection(deadline)
         sock = connection.sock  # http.client removes it if the gateway closes the connection after its answer
         try:
-            response = self._exchange(connection, method, path, dict(headers, **self._headers), body, deadline)
+            response = self._exchange(connection, method, path, {name: value.encode().decode("latin-1") for name, value in {**headers, **self._headers}.items()}, body, deadline)
         except BaseException:
             connection.close()
             raise
@@ -153,7 +162,7 @@ class Reply:
         self, gateway: Endpoint, connection: http.client.HTTPConnection, sock: socket.socket, response: http.client.HTTPResponse, deadline: float,
     ) -> None:
         self.gateway = gateway
-        self.headers = cast("Mapping[str, str]", response.headers)  # in any case of their names
+        self.headers = utf8(response.headers)
         self.status = response.status
         self._connection = connection
         self._socket = sock

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 from urllib.parse import unquote, urlsplit
 
+from ..client.endpoint import utf8
 from ..client.errors import (
     LeaseFenced, LeaseNotFound, MethodNotFound, PoolNotFound, QueueTimeout, SessionExists, SessionNotFound, TempoolError, Unauthorized,
     WorkerCrashed, WorkerError,
@@ -236,7 +237,7 @@ class FakeGateway:
             params = handler.json()
         except ValueError:
             params = None  # bytes
-        headers: Any = handler.headers
+        headers = utf8(handler.headers)
         call = Call(
             pool.name, worker.name, method, params, handler.body, headers, headers.get("Tempool-Session"), lease)
         self.calls.append(call)
