@@ -121,6 +121,27 @@ test('a lease stays with its gateway until another one has reached its worker', 
   assert.deepEqual(checkins, [most, most])
 })
 
+test('a lease with a fraction in its ttl outlives a renewal without an answer', async (t) => {
+  const asked = []
+  const server = http.createServer(async (request, response) => {
+    const body = Buffer.concat(await request.toArray())
+    if (body.length) asked.push(JSON.parse(body).ttl_ms)
+    if (asked.length !== 2) response.end(JSON.stringify({ id: 'p.0.1.7', ttl_ms: 6000 }))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const lease = await new Client(`http://127.0.0.1:${server.address().port}`).pool('p').lease({ ttl: 6000.5 })
+  while (asked.length < 3) {
+    assert.ok(lease.remaining > 0)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  await lease.close()
+  assert.deepEqual(asked, [6000, 6000, 6000])
+})
+
 test('another gateway serves a lease whose own does not', async (t) => {
   const served = []
   const endpoints = await Promise.all([0, 1].map(async (n) => {

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import ssl
+import threading
 import unittest
 
 from tempool.client import Invalid, LeaseFenced, LeaseNotFound, QueueTimeout, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
@@ -125,6 +126,22 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     with self.assertRaises(WorkerError):
                         await lease.call("m", 1)
             self.assertEqual([asked.method for asked in gateway.asked], ["POST", "POST"], "it is asked for the lease and once more")
+
+    async def test_a_lease_outlives_a_renewal_without_an_answer(self):
+        leases, ended = Leases(ttl=6), threading.Event()
+
+        def answer(asked):
+            if asked.method == "PUT" and not leases.of("PUT"):
+                leases.asked.append(asked)
+                ended.wait(60)
+            return leases(asked)
+
+        with FakeGateway(answer) as gateway:
+            async with AsyncClient(gateway.endpoint) as client, await client.pool("p").lease() as lease:
+                while not leases.renewals:
+                    self.assertGreater(lease.remaining, 0)
+                    await asyncio.sleep(0.02)
+                ended.set()
 
     async def test_another_gateway_serves_a_lease_whose_own_does_not(self):
         leases = Leases()

@@ -120,9 +120,17 @@ class ALease(unittest.TestCase):
             lease.close()
             self.assertEqual(len(leases.of("DELETE")), 2, "until it succeeds")
 
-    def test_lease_is_renewed_until_closed(self):
-        leases = Leases(ttl=TTL)
-        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
+    def test_lease_is_renewed_until_closed_also_after_a_renewal_without_an_answer(self):
+        leases, ended = Leases(ttl=TTL), threading.Event()
+
+        def answer(asked):
+            if asked.method == "PUT" and not leases.of("PUT"):
+                leases.asked.append(asked)
+                ended.wait(TIMEOUT)
+            return leases(asked)
+
+        with FakeGateway(answer) as gateway, Client(gateway.endpoint) as c:
+            self.addCleanup(ended.set)
             with c.pool("p").lease(ttl=TTL) as lease:
                 self.assertTrue(leases.renewed.wait(TIMEOUT))
                 self.assertEqual(lease.call("m", 1), 1)

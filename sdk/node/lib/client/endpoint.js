@@ -6,7 +6,7 @@ import { isIP } from 'node:net'
 import { TempoolError, errorOf } from './errors.js'
 
 const connectTimeout = 3000 // ms
-const grace = 5000 // ms after the deadline in which the gateway itself can report that it was exceeded
+const grace = 5000 // ms after a call's deadline in which the gateway itself, which gets its timeout, can report that it was exceeded
 const idleTimeout = 60_000 // ms until an idle connection is closed; the gateway's timeout is longer
 const maxIdle = 64 // idle connections
 const maxDown = 30_000 // ms
@@ -53,7 +53,7 @@ export class Endpoint {
       const timer = setTimeout(() => {
         exchange.expired = true
         request.destroy()
-      }, Math.max(0, deadline - performance.now()) + grace)
+      }, Math.max(0, deadline - performance.now()) + ('Tempool-Timeout' in headers ? grace : 0))
       const connecting = setTimeout(() => request.destroy(new Error(`no connection within ${connectTimeout} ms`)), connectTimeout)
       exchange.end = () => {
         clearTimeout(timer)

@@ -143,11 +143,12 @@ class Pool extends Caller {
    */
   async lease({ ttl, holder, session, key, wait = this.#client.timeout, signal } = {}) {
     if (ttl !== undefined && !(ttl >= 1)) throw invalid(`ttl must be at least 1 ms, not ${ttl}`)
+    ttl &&= Math.floor(ttl)
     wait = Math.min(wait, maxWait)
     const began = performance.now()
     const token = randomBytes(24).toString('base64url') // the lease's secret: its owner can use the lease
     holder ??= `${os.hostname()}:${process.pid}`
-    const request = { token, holder, session, key, request_id: randomUUID(), ttl_ms: ttl && Math.floor(ttl) }
+    const request = { token, holder, session, key, request_id: randomUUID(), ttl_ms: ttl }
     const body = () => JSON.stringify({ ...request, wait_ms: Math.floor(Math.max(0, began + wait - performance.now())) })
     const reply = await this.#client.balancer.request({
       method: 'POST', path: `${this.#path}/leases`, headers: { 'Content-Type': 'application/json' }, body,

@@ -4,7 +4,7 @@ import { Caller, callHeaders, decode, encode, segment } from './calls.js'
 import { TempoolError, WorkerError } from './errors.js'
 
 const renewals = 3 // attempts within the ttl, so that one or two may fail
-const renewTimeout = 10_000 // ms for one renewal
+const renewTimeout = 10_000 // ms for one renewal, and at most half of what is left of the lease
 const retryPause = 1000 // ms until a failed renewal is retried
 const minPause = 20 // ms between two renewals
 const maxReason = 1000 // bytes of a checkin's reason; a gateway takes 1024
@@ -55,8 +55,9 @@ export class Lease extends Caller {
   /** Extends the lease to its ttl from now. This happens in the background, too. */
   async renew() {
     const began = performance.now()
+    const patience = Math.min(renewTimeout, Math.max(minPause, this.remaining / 2 || renewTimeout))
     const body = JSON.stringify(this.#ttl === undefined ? {} : { ttl_ms: this.#ttl })
-    const reply = await this.#request('PUT', this.#path, { 'Content-Type': 'application/json' }, body, began + renewTimeout, true)
+    const reply = await this.#request('PUT', this.#path, { 'Content-Type': 'application/json' }, body, began + patience, true)
     this.#until = began + decode(await reply.read()).ttl_ms
   }
 

@@ -26,9 +26,9 @@ import httpx
 from .balancer import Attempts, preferring
 from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
-from .endpoint import CONNECT_TIMEOUT, GRACE, IDLE_TIMEOUT, MAX_IDLE, Address
+from .endpoint import CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, Address, grace
 from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
-from .lease import RENEW_TIMEOUT, RENEWALS, RETRY, MIN_PAUSE, checkin_query
+from .lease import MIN_PAUSE, RENEW_TIMEOUT, RENEWALS, RETRY, checkin_query, renew_timeout, ttl_ms
 from .map import WINDOW, Result
 from .sessions import Session, session_request
 
@@ -49,7 +49,8 @@ class _Endpoint:
         self._http = httpx.AsyncClient(transport=transport, base_url=address.url, headers=headers, trust_env=False)
 
     async def request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float) -> _Reply:
-        patience = max(0.0, deadline - time.monotonic()) + GRACE
+        deadline += grace(headers)
+        patience = max(0.001, deadline - time.monotonic())
         timeout = httpx.Timeout(patience, connect=CONNECT_TIMEOUT, pool=None)
         request = self._http.build_request(method, path, headers=httpx.Headers(headers, encoding="utf-8"), content=body, timeout=timeout)
         try:
@@ -87,7 +88,7 @@ class _Reply:
     async def read_some(self) -> bytes:
         """Returns the next available bytes; b"" at the end."""
         try:
-            patience = max(0.0, self._deadline - time.monotonic()) + GRACE
+            patience = max(0.001, self._deadline - time.monotonic())
             return await _within(patience, self._pieces.__anext__())
         except StopAsyncIteration:
             return b""
@@ -398,7 +399,7 @@ class AsyncPool(AsyncCaller):
         token = secrets.token_urlsafe(24)
         asked: Dict[str, Any] = {
             "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()),
-            "session": session, "key": key, "ttl_ms": None if ttl is None else max(1, int(ttl * 1000)),
+            "session": session, "key": key, "ttl_ms": None if ttl is None else ttl_ms(ttl),
         }
         reply = await self._client.balancer.request(
             "POST", self._pool_path + "/leases", {"Content-Type": "application/json"},
@@ -457,8 +458,8 @@ class AsyncLease(AsyncCaller):
     async def renew(self) -> None:
         """Extends the lease to its ttl from now. The background task does this, too."""
         began = time.monotonic()
-        body = encode({} if self._ttl is None else {"ttl_ms": int(self._ttl * 1000)})
-        reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + RENEW_TIMEOUT, True)
+        body = encode({} if self._ttl is None else {"ttl_ms": ttl_ms(self._ttl)})
+        reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + renew_timeout(self.remaining), True)
         self._until = began + decode(await reply.read())["ttl_ms"] / 1000
 
     async def aclose(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:

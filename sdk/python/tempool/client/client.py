@@ -16,7 +16,7 @@ from .calls import Caller, Options, call_headers, deadline_of, decode, segment, 
 from .errors import Invalid, TempoolError
 from .balancer import Balancer
 from .endpoint import Reply
-from .lease import Lease
+from .lease import Lease, ttl_ms
 from .map import Result, map_calls
 from .sessions import Sessions
 
@@ -179,7 +179,7 @@ class Pool(Caller):
         if key is not None:
             request["key"] = key
         if ttl is not None:
-            request["ttl_ms"] = max(1, int(ttl * 1000))
+            request["ttl_ms"] = ttl_ms(ttl)
         reply = self._client.balancer.request(
             "POST", self._path + "/leases", {"Content-Type": "application/json"}, waiting(request, began + wait), began + wait + self._client.timeout,
             retry_until=began + wait)

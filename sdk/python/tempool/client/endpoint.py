@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from .errors import DeadlineExceeded, Unavailable, WorkerCrashed, error_of
 
 CONNECT_TIMEOUT = 3.0  # seconds
-GRACE = 5.0  # seconds after the deadline in which the gateway itself can report that it was exceeded
+GRACE = 5.0  # seconds after a call's deadline in which the gateway itself, which gets its timeout, can report that it was exceeded
 IDLE_TIMEOUT = 60.0  # seconds until an idle connection is closed; the gateway's timeout is longer
 MAX_IDLE = 64  # idle connections
 _PIECE = 64 << 10
@@ -46,6 +46,10 @@ class Address:
         self.url, self.host, self.secure = endpoint, parts.hostname, parts.scheme == "https"
         self.port = parts.port or (443 if self.secure else 80)
         self.private = self.secure or _is_loopback(self.host)
+
+
+def grace(headers: Mapping[str, str]) -> float:
+    return GRACE if "Tempool-Timeout" in headers else 0.0
 
 
 def utf8(headers: email.message.Message) -> Mapping[str, str]:
@@ -83,6 +87,7 @@ class Endpoint:
         """Sends a request and returns the Reply, which the caller reads or closes. Raises the TempoolError that the answer reports. Without an
         answer, started is False only if nothing of the request was sent."""
         connection = self._connection(deadline)
+        deadline += grace(headers)
         sock = connection.sock  # http.client removes it if the gateway closes the connection after its answer
         try:
             response = self._exchange(connection, method, path, {name: value.encode().decode("latin-1") for name, value in {**headers, **self._headers}.items()}, body, deadline)
@@ -234,8 +239,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _socket_timeout(deadline: float) -> float:
-    """Returns seconds until GRACE after the deadline, which normally the gateway itself enforces."""
-    return max(0.0, deadline - time.monotonic()) + GRACE
+    return max(0.001, deadline - time.monotonic())  # 0 would mean not to wait
 
 
 def _readable(sock: Optional[socket.socket]) -> bool:

@@ -15,10 +15,19 @@ if TYPE_CHECKING:
     from .client import Client
 
 RENEWALS = 3  # attempts within the ttl, so that one or two may fail
-RENEW_TIMEOUT = 10.0  # seconds for one renewal
+RENEW_TIMEOUT = 10.0  # seconds for one renewal, and at most half of what is left of the lease
 RETRY = 1.0  # seconds until a failed renewal is retried
 MIN_PAUSE = 0.02  # seconds between two renewals
 MAX_REASON = 1000  # bytes of a checkin's reason; a gateway takes 1024
+
+
+def ttl_ms(ttl: float) -> int:
+    return max(1, int(ttl * 1000))
+
+
+def renew_timeout(remaining: float) -> float:
+    """Returns the seconds for one renewal of a lease that ends so soon."""
+    return min(RENEW_TIMEOUT, max(MIN_PAUSE, remaining / 2 or RENEW_TIMEOUT))
 
 
 def checkin_query(outcome: str, error: Union[BaseException, str, None]) -> str:
@@ -89,8 +98,9 @@ class Lease(Caller):
         """Extends the lease to ttl seconds from now; None means the requested ttl. The background thread does this, too."""
         began = time.monotonic()
         ttl = self._ttl if ttl is None else ttl
-        body = encode({} if ttl is None else {"ttl_ms": int(ttl * 1000)})
-        renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + RENEW_TIMEOUT, idempotent=True).read())
+        body = encode({} if ttl is None else {"ttl_ms": ttl_ms(ttl)})
+        deadline = began + renew_timeout(self.remaining)
+        renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, deadline, idempotent=True).read())
         self._until = began + renewed["ttl_ms"] / 1000
 
     def close(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
