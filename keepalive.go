@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -73,13 +74,16 @@ func (s *leaseState) renewLoop(ctx context.Context) error {
 			failures = 0
 		} else {
 			failures++
+			if s.client.fixed != nil && !time.Now().Before(s.until()) {
+				return cmp.Or(context.Cause(ctx), err)
+			}
 		}
 		timer.Reset(s.nextRenewal(failures))
 	}
 }
 
-// nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures. An
-// expiry by this clock ends nothing, since only the worker's workflow decides whether the lease has ended.
+// nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures.
+// With Temporal, an expiry by this clock ends nothing: only the worker's workflow decides whether the lease has ended.
 func (s *leaseState) nextRenewal(failures int) time.Duration {
 	if failures > 0 {
 		pause := min(max(s.ttl/16, renewMinPause)<<min(failures-1, 8), renewMaxPause)

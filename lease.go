@@ -69,9 +69,13 @@ func (l *Lease) Expires() time.Time {
 	if l.state == nil {
 		return l.ExpiresAt
 	}
-	l.state.mu.Lock()
-	defer l.state.mu.Unlock()
-	return l.state.expires
+	return l.state.until()
+}
+
+func (s *leaseState) until() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expires
 }
 
 // Done returns a channel that is closed when the lease is checked in, is lost, or is no longer renewed; Err says which.
@@ -84,7 +88,8 @@ func (l *Lease) Done() <-chan struct{} {
 }
 
 // Err returns nil while the lease is held and after its checkin, else why it was lost: lease_fenced, lease_not_found,
-// worker_not_found, or the end of the context of its Checkout.
+// worker_not_found, or the end of the context of its Checkout; with Options.Gateways also why it could not be renewed
+// until it ended.
 func (l *Lease) Err() error {
 	if l.state == nil {
 		return nil
