@@ -27,7 +27,8 @@ type Credentials struct {
 	KeyFile   string // PEM: its private key
 }
 
-// Apply reads the files into the options that o leaves empty. A file that cannot be used is CodeInvalid.
+// Apply reads the files into the options that o leaves empty. The environment names the files of TLS that f
+// does not; see Options.GatewayTLS. A file that cannot be used is CodeInvalid.
 func (f Credentials) Apply(o *Options) error {
 	if f.TokenFile != "" && o.GatewayToken == "" {
 		text, err := os.ReadFile(f.TokenFile)
@@ -35,6 +36,10 @@ func (f Credentials) Apply(o *Options) error {
 			return api.Errorf(api.CodeInvalid, "cannot read the gateway token file: %w", err)
 		}
 		o.GatewayToken = strings.TrimSpace(string(text))
+	}
+	f.CAFile = cmp.Or(f.CAFile, os.Getenv(envCAFile))
+	if f.CertFile == "" && f.KeyFile == "" {
+		f.CertFile, f.KeyFile = os.Getenv(envCertFile), os.Getenv(envKeyFile)
 	}
 	if o.GatewayTLS != nil || f.CAFile == "" && f.CertFile == "" && f.KeyFile == "" {
 		return nil
@@ -64,8 +69,6 @@ func (f Credentials) Apply(o *Options) error {
 
 // gatewayEnvironment sets the credentials for gateways that o leaves empty, from the environment.
 func (o *Options) gatewayEnvironment() error {
-	files := Credentials{TokenFile: os.Getenv(envTokenFile), CAFile: os.Getenv(envCAFile),
-		CertFile: os.Getenv(envCertFile), KeyFile: os.Getenv(envKeyFile)}
 	o.GatewayToken = cmp.Or(o.GatewayToken, os.Getenv(envToken))
-	return files.Apply(o)
+	return Credentials{TokenFile: os.Getenv(envTokenFile)}.Apply(o)
 }

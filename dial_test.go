@@ -34,3 +34,13 @@ func TestAnErrorOfACodecServerHidesTheSecretsOfItsURL(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEnvironmentStandsForTheFilesThatAreNotGiven(t *testing.T) {
+	const folder = "sdk/python/tests/tls/"
+	t.Setenv("TEMPOOL_CERT_FILE", folder+"client.pem") // with its key
+	var o Options
+	require.NoError(t, Credentials{CAFile: folder + "authority.pem"}.Apply(&o))
+	require.NotNil(t, o.GatewayTLS.RootCAs)
+	require.Len(t, o.GatewayTLS.Certificates, 1)
+	require.ErrorIs(t, Credentials{KeyFile: folder + "client.pem"}.Apply(&Options{}), ErrInvalid)
+}

@@ -290,13 +290,17 @@ test('a token goes over https and loopback; certificates are checked', async (t)
   const tls = new URL('../../python/tests/tls/', import.meta.url).pathname
   const pem = fs.readFileSync(`${tls}server.pem`)
   let token
-  const server = https.createServer({ cert: pem, key: pem }, (request, response) => {
+  const authority = fs.readFileSync(`${tls}authority.pem`)
+  const server = https.createServer({ cert: pem, key: pem, ca: authority, requestCert: true }, (request, response) => {
     token = request.headers.authorization
     response.end('1')
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.after(() => server.close())
   const endpoint = `https://127.0.0.1:${server.address().port}`
+  process.env.TEMPOOL_CERT_FILE = `${tls}client.pem` // with its key
+  t.after(() => delete process.env.TEMPOOL_CERT_FILE)
+  assert.throws(() => new Client(endpoint, { keyFile: `${tls}client.pem` }), /without certFile/)
   const trusted = new Client(endpoint, { caFile: `${tls}authority.pem`, token: 'secret' })
   t.after(() => trusted.close())
   assert.equal(await trusted.pool('p').call('m'), 1)

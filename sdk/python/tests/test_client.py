@@ -301,6 +301,10 @@ class Gateways(unittest.TestCase):
                 f.write("secret of 16 and more\n")
             with Client(gateway.endpoint, token_file=token, **files) as c:
                 self.assertEqual(c.pool("p").call("m", 1), 1)
+            with mock.patch.dict(os.environ, {"TEMPOOL_CERT_FILE": files["cert_file"]}), Client(gateway.endpoint, ca_file=files["ca_file"]) as c:
+                self.assertEqual(c.pool("p").call("m", 1), 1)
+            with self.assertRaisesRegex(ValueError, "without cert_file"):
+                Client(gateway.endpoint, key_file=files["cert_file"])
             self.assertEqual(gateway.asked[0].headers["Authorization"], "Bearer secret of 16 and more")
         with FakeGateway(echo, tls=server_tls()) as gateway:
             with Client(gateway.endpoint, retries=0) as c, self.assertRaises(client.Unavailable) as raised:

@@ -45,9 +45,11 @@ export class Client {
     if (tokenFile) token = fs.readFileSync(tokenFile, 'utf8').trim()
     if (tls && (caFile || certFile || keyFile)) throw new TypeError('tls cannot be combined with caFile, certFile and keyFile')
     if (!tls) {
-      if (!caFile && !certFile && !keyFile) [caFile, certFile, keyFile] = ['CA', 'CERT', 'KEY'].map((name) => process.env[`TEMPOOL_${name}_FILE`])
+      caFile ||= process.env.TEMPOOL_CA_FILE
+      if (!certFile && !keyFile) [certFile, keyFile] = [process.env.TEMPOOL_CERT_FILE, process.env.TEMPOOL_KEY_FILE]
+      if (keyFile && !certFile) throw new TypeError('keyFile without certFile')
       const file = (path) => (path ? fs.readFileSync(path) : undefined)
-      tls = { ca: file(caFile), cert: file(certFile), key: file(keyFile) }
+      tls = { ca: file(caFile), cert: file(certFile), key: file(keyFile || certFile) }
     }
     if (!Number.isInteger(retries) || retries < 0) throw new RangeError('retries must be an integer from 0')
     deadlineOf(timeout)

@@ -122,8 +122,12 @@ class Settings:
             token, token_file = os.environ.get("TEMPOOL_TOKEN") or None, os.environ.get("TEMPOOL_TOKEN_FILE") or None
             if token is not None:
                 token_file = None
-        if tls is None and not (ca_file or cert_file or key_file):
-            ca_file, cert_file, key_file = (os.environ.get("TEMPOOL_" + name) or None for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"))
+        if tls is None:
+            ca_file = ca_file or os.environ.get("TEMPOOL_CA_FILE") or None
+            if not (cert_file or key_file):
+                cert_file, key_file = os.environ.get("TEMPOOL_CERT_FILE") or None, os.environ.get("TEMPOOL_KEY_FILE") or None
+            if key_file and not cert_file:
+                raise ValueError("key_file without cert_file")
         if token_file is not None:
             with open(token_file, encoding="utf-8") as f:
                 token = f.read().strip()
