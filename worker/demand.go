@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type demandReporter struct {
 type measuredPool struct {
 	policy.Measured
 	spec       atomic.Pointer[readSpec]
+	forgotten  atomic.Bool // the pool has no demand of this host: it may have been started again under its name
 	reportedAt time.Time
 	epoch      int64 // of the last report; the pool forgets it when that epoch ends
 }
@@ -80,6 +82,8 @@ func (r *demandReporter) read(ctx context.Context, pool string, p *measuredPool)
 		known := p.spec.Load().Spec
 		if status, err := r.status(ctx, pool); err == nil {
 			known = status.Spec
+			p.forgotten.Store(status.Scale != nil && !slices.ContainsFunc(status.Scale.Demand,
+				func(d api.HostDemand) bool { return d.Host == r.host }))
 		}
 		p.spec.Store(&readSpec{known, time.Now()})
 	})
@@ -119,7 +123,8 @@ func (r *demandReporter) measure(d pool.Demand, p *measuredPool, now time.Time) 
 	var changed bool
 	epoch := r.epoch()
 	p.Measured, changed = policy.DemandMeterOf(p.spec.Load().Spec).Next(p.Measured, d.Demand, now)
-	if !changed && (p.Reported == 0 || epoch == p.epoch && now.Sub(p.reportedAt) < demandRepeat) {
+	forgotten := p.forgotten.Swap(false)
+	if !changed && (p.Reported == 0 || !forgotten && epoch == p.epoch && now.Sub(p.reportedAt) < demandRepeat) {
 		return
 	}
 	p.reportedAt, p.epoch = now, epoch

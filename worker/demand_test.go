@@ -59,13 +59,27 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 	r.reads.Wait()
 }
 
-func TestACallWithoutAnyWorkerIsReportedAtOnce(t *testing.T) {
-	var last api.Demand
+func TestDemandThatThePoolDoesNotKnowIsReportedAtOnce(t *testing.T) {
+	var reports []api.Demand
+	known := api.ScaleStatus{}
 	demand := []pool.Demand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
-	r := newDemandReporter("h", func() []pool.Demand { return demand }, nil, func() int64 { return 3 },
-		func(_ string, d api.Demand) { last = d })
-	r.step(t.Context(), time.Now())
-	require.InDelta(t, 1, last.Load, 0)
+	r := newDemandReporter("h", func() []pool.Demand { return demand },
+		func(context.Context, string) (api.PoolStatus, error) {
+			return api.PoolStatus{Spec: scaled(9), Scale: &known}, nil
+		}, func() int64 { return 3 }, func(_ string, d api.Demand) { reports = append(reports, d) })
+	now := time.Now()
+	step := func(want int, why string) {
+		r.step(t.Context(), now)
+		r.reads.Wait()
+		r.step(t.Context(), now)
+		require.Len(t, reports, want, why)
+		r.pools["p"].spec.Store(&readSpec{scaled(9), now.Add(-specMaxAge)})
+	}
+	step(1, "a call without any worker")
+	require.InDelta(t, 1, reports[0].Load, 0)
+	step(2, "the pool was started again")
+	known.Demand = []api.HostDemand{{Host: "h"}}
+	step(2, "the pool knows it")
 }
 
 // TestTheScaleSectionIsReadFromThePool uses the real loop: a pool whose processes have an older spec.
