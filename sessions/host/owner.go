@@ -111,13 +111,11 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	}
 	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	var status api.PoolStatus
-	var err error
-	if claim {
-		err = s.ask.Claim(claimCtx, pool)
-	}
-	if err == nil {
-		status, err = s.ask.Status(claimCtx, pool)
+	status, err := s.sharedStatus(pool)
+	if claim && err == nil && status.SessionsHost != s.hostID {
+		if err = s.ask.Claim(claimCtx, pool); err == nil {
+			status, err = s.ask.Status(claimCtx, pool)
+		}
 	}
 	switch {
 	case err == nil && status.SessionsHost == "" && !claim: // until another host claims it
@@ -166,7 +164,7 @@ func (s *Stores) Admit(ctx context.Context, r api.StartRequest) error {
 }
 
 // sharedStatus asks a pool once for all who ask at the same time: all workers of a large pool may start on this host at
-// once.
+// once, with many requests for sessions.
 func (s *Stores) sharedStatus(pool string) (api.PoolStatus, error) {
 	status, err, _ := s.asking.Do(pool, func() (any, error) { return s.poolStatus(context.Background(), pool) })
 	return status.(api.PoolStatus), err

@@ -191,6 +191,18 @@ func TestAHostClaimsItsStoreAgain(t *testing.T) {
 	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable, "claimed during the start")
 	start()
 	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable)
+
+	add := func() { s.addLocked("p", spec.Default().Sessions) }
+	s.ask = Pools{Status: fakeOwner{host: "here"}.Status} // which needs no claim
+	add()
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
+	s.ask = fakeOwner{err: api.ErrUnavailable}.pools()
+	add()
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")), "one more process of the pool, which does not answer")
+	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
+	add()
+	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable,
+		"the pool was started again while a process of the one before it still ran here")
 }
 
 // TestAListClaimsNoStore: on a pool without sessions, a backup would tie the workers to the host that answered.

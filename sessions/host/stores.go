@@ -66,7 +66,7 @@ type poolSessions struct {
 	owned    bool
 	ownerAt  time.Time
 	ownerErr error
-	// confirmed means that the pool named this host as the owner when its first process here was to start.
+	// confirmed means that the pool named this host as the owner when its first process here was to start, or since.
 	confirmed bool
 }
 
@@ -106,13 +106,12 @@ func (s *Stores) Add(p *process.Process) {
 	})
 }
 
-// addLocked counts a process of a pool. The first one claims the local store again: while the pool had none here,
-// another host may have done so.
+// addLocked counts a process of a pool, which claims the local store again: another host may have done so while the
+// pool had none here, or since the pool was started again under its name.
 func (s *Stores) addLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.learnLocked(pool, settings)
-	if p.processes == 0 {
-		p.owned, p.ownerAt = false, time.Time{}
-	}
+	p.confirmed = p.confirmed || p.owned && p.processes > 0
+	p.owned, p.ownerAt = false, time.Time{}
 	p.processes++
 	return p
 }
