@@ -74,3 +74,27 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 	})
 	s.run(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 }
+
+func TestARestartOfAProcessThatRunsWaitsForNoPermit(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second, api.ActivityDrain: 10 * time.Second}
+	s.At(5*time.Second, func() {
+		require.Equal(t, lifecycle.Starting, s.state().State)
+		s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"})()
+		s.signal(api.SignalRestart, api.Order{Reason: "while it starts"})()
+	})
+	s.At(time.Minute, func() {
+		s.ready(2)
+		s.signal(api.SignalRestart, api.Order{Reason: "while it serves"})()
+	})
+	s.At(2*time.Minute, func() {
+		s.ready(3)
+		s.signal(api.SignalDrain, api.Control{})()
+	})
+	s.At(2*time.Minute+5*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "while it drains"}))
+	s.At(3*time.Minute, func() {
+		s.ready(4)
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+}

@@ -53,6 +53,7 @@ func (w *worker) decideNext() bool {
 		w.Resting = true
 		return true
 	case IntentReplace:
+		w.StartPermitted = w.StartPermitted || w.Rotation != nil // in place, and granted
 		w.starter.beginIncarnation(w.IntentReason)
 		return true
 	}
