@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,23 +116,36 @@ func TestTheRecoveryOfTheNextSpecEndsItsRotation(t *testing.T) {
 }
 
 func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
-	for _, refused := range []error{temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil),
-		temporal.NewNonRetryableApplicationError("host h is full", string(api.CodeNoWorkers), nil)} {
-		s := newWorkerEnv(t)
-		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-			if len(r.KeepIncarnations) > 0 {
-				return api.StartResult{}, refused
+	full := temporal.NewNonRetryableApplicationError("host h is full", string(api.CodeNoWorkers), nil)
+	for name, c := range map[string]struct {
+		err         error
+		refusals    int
+		incarnation int64 // the number of a start that was refused is used up
+		inPlace     bool
+	}{
+		"no host has room":         {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 9, 3, true},
+		"each host refuses":        {full, 9, 4, true},
+		"one of the hosts refuses": {full, 1, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				if c.refusals > 0 && len(r.KeepIncarnations) > 0 {
+					c.refusals--
+					return api.StartResult{}, c.err
+				}
+				return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 			}
-			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-		}
-		s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-		s.At(2*time.Minute, func() {
-			st := s.state()
-			require.Equal(t, lifecycle.Ready, st.State)
-			require.EqualValues(t, 3, st.Incarnation, "the number of the start that was refused is used up")
-			require.Contains(t, st.LastRotation.Reason, "no host has capacity for a second process")
+			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+			s.At(2*time.Minute, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, c.incarnation, st.Incarnation)
+				require.Equal(t, c.inPlace, strings.Contains(st.LastRotation.Reason, "no host has capacity for a second process"))
+				require.Equal(t, c.inPlace, slices.Contains(s.events(), lifecycle.Drained))
+			})
+			s.runThrough(standalone())
 		})
-		s.runThrough(standalone())
 	}
 }
 

@@ -26,6 +26,8 @@ type rotation struct {
 	Attempts int       `json:"attempts,omitempty"`
 	RetryAt  time.Time `json:"retry_at,omitzero"`
 	started  bool      // emitted in this run
+	// refused says that a host refused the next process in this run: another one may have capacity.
+	refused bool
 }
 
 // rotationRetryDelay is how long a worker that gave up a rotation waits before it requests the rotation again.

@@ -111,6 +111,10 @@ func (s *surge) attemptSwitch() bool {
 		return true
 	}
 	rotation := s.Rotation
+	if failure.NoResources(result.Err) && !rotation.refused {
+		rotation.refused = true
+		return true
+	}
 	if failure.NotStarted(result.Err) || failure.NoResources(result.Err) {
 		rotation.InPlace = true
 		rotation.Reason += " (no host has capacity for a second process, so the old one stops first)"
