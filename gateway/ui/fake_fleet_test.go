@@ -376,6 +376,22 @@ func (s *site) post(path string, form url.Values) (int, string, http.Header) {
 	return s.do(r)
 }
 
+// visit requires the status of a page and returns its text.
+func (s *site) visit(want int, path string) string {
+	s.t.Helper()
+	status, text, _ := s.get(path)
+	require.Equal(s.t, want, status, path)
+	return text
+}
+
+// submit is visit for a form.
+func (s *site) submit(want int, path string, form url.Values) string {
+	s.t.Helper()
+	status, text, _ := s.post(path, form)
+	require.Equal(s.t, want, status, path)
+	return text
+}
+
 // tokenIn is the token of the form on a page.
 func tokenIn(page string) string {
 	_, after, _ := strings.Cut(page, `name="form_token" value="`)

@@ -12,6 +12,7 @@ import (
 
 func TestThePageOfAPoolShowsItsLastHour(t *testing.T) {
 	s := newSite(t, operator, nil)
+	s.fleet.hosts[1].Heartbeat.Agent = &api.AgentReport{Endpoint: "http://127.0.0.1:9"}
 	_, text, _ := s.get("/ui/pools/py")
 	require.NotContains(t, text, `id="hour"`, "no gateway has figures of the pool")
 	s.fleet.queues = []api.RecentQueue{
@@ -25,7 +26,7 @@ func TestThePageOfAPoolShowsItsLastHour(t *testing.T) {
 			{AgeMS: 3_700_000, Seconds: 60, Calls: 1e9},
 			{AgeMS: 119_000, Seconds: 60, Calls: 30, Queue: 3, Processes: api.Counts{{Name: "stopped", Count: 1},
 				{Name: "failed", Count: 2}}},
-			{AgeMS: 59_000, Seconds: 59},
+			{AgeMS: -1_500, Seconds: 59}, // its clock was set
 		}, Methods: []api.MethodFigures{{Method: "echo", Calls: 1, Errors: 3, TimeUS: 5000}}},
 	}
 	_, text, _ = s.get("/ui/pools/py")
@@ -41,6 +42,15 @@ func TestThePageOfAPoolShowsItsLastHour(t *testing.T) {
 	require.Equal(t, 5, strings.Count(section, `class="deploy"`))
 	require.Regexp(t, `(?s)Slowest methods.*&lt;slow&gt;.*4.0s.*echo.*Most failing methods.*echo.*4</span>`, section)
 	require.Equal(t, 1, strings.Count(section, "&lt;slow&gt;"), "it never failed")
+	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf,
+		"the hosts of its workers, and one where calls wait for a worker elsewhere")
+	s.get("/ui/pools/js")
+	require.Equal(t, []string{"http://127.0.0.1:9"}, s.fleet.queuesOf)
+	s.fleet.cut = api.Errorf("not_found", "no route")
+	_, text, _ = s.get("/ui/pools/py")
+	require.Contains(t, text, `id="hour"`, "what answers is shown")
+	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: no route.")
+
 	var many []api.MethodFigures
 	for i := range 2 * shownMethods {
 		many = append(many, api.MethodFigures{Method: string(rune('a' + i))})

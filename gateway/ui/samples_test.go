@@ -111,28 +111,3 @@ func TestALineIsDrawnBySampleAndTime(t *testing.T) {
 	require.InDelta(t, 6, limited.withLimit(5, axis{0, 10}).Limit, 0.01)
 	require.Zero(t, limited.withLimit(11, axis{0, 10}).Limit)
 }
-
-func TestThePageOfAPoolAsksTheGatewaysWithItsQueue(t *testing.T) {
-	s := newSite(t, operator, nil)
-	s.fleet.hosts[1].Heartbeat.Agent = &api.AgentReport{Endpoint: "http://127.0.0.1:9"}
-	_, text, _ := s.get("/ui/pools/py")
-	require.NotContains(t, text, `id="hour"`, "no gateway has figures of the pool")
-	s.fleet.queues = []api.RecentQueue{
-		{Host: "web-1", Minutes: []api.Figures{{AgeMS: 129_000, Seconds: 60}, {AgeMS: 69_000, Seconds: 60, Queue: 30},
-			{AgeMS: 9_000, Seconds: 9, Queue: 1}}},
-		{Host: "web-2", Minutes: []api.Figures{{AgeMS: 71_500, Seconds: 60, Queue: 1},
-			{AgeMS: -11_500, Seconds: 11, Queue: 2}}},
-	}
-	_, text, _ = s.get("/ui/pools/py")
-	require.Contains(t, text, `longest queue, last 2 minutes: least 0, most 31, newest 3`)
-	require.Equal(t, []string{"http://127.0.0.1:1", "http://127.0.0.1:9"}, s.fleet.queuesOf,
-		"the hosts of its workers, and one where calls wait for a worker elsewhere")
-
-	s.get("/ui/pools/js")
-	require.Equal(t, []string{"http://127.0.0.1:9"}, s.fleet.queuesOf)
-
-	s.fleet.cut = api.Errorf("not_found", "no route")
-	_, text, _ = s.get("/ui/pools/py")
-	require.Contains(t, text, `id="hour"`, "what answers is shown")
-	require.Contains(t, text, "The plots do not include the queue of http://127.0.0.1:2: no route.")
-}

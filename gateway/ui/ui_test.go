@@ -62,14 +62,11 @@ func TestEachPageShowsItsFacts(t *testing.T) {
 	_, text, _ := s.get("/ui/pools/py/workers/2")
 	require.Contains(t, text, "The log cannot be read: the gateway at http://127.0.0.1:2 is reachable only from its own "+
 		"host.")
-	status, text, _ := s.get("/ui/pools/none")
-	require.Equal(t, http.StatusNotFound, status)
+	text = s.visit(http.StatusNotFound, "/ui/pools/none")
 	require.Contains(t, text, "pool none is not running")
 	require.Contains(t, text, "The fleet page lists those that run")
-	status, _, _ = s.get("/ui/pools/py/workers/9")
-	require.Equal(t, http.StatusNotFound, status)
-	status, _, _ = s.get("/ui/nonsense")
-	require.Equal(t, http.StatusNotFound, status)
+	s.visit(http.StatusNotFound, "/ui/pools/py/workers/9")
+	s.visit(http.StatusNotFound, "/ui/nonsense")
 }
 
 func TestLongLinesAndManyEventsAreCut(t *testing.T) {
@@ -89,8 +86,7 @@ func TestLongLinesAndManyEventsAreCut(t *testing.T) {
 
 func TestPagesAnswerWhileTemporalDoesNot(t *testing.T) {
 	s := newSite(t, operator, nil)
-	status, _, _ := s.get("/ui/")
-	require.Equal(t, http.StatusOK, status)
+	s.visit(http.StatusOK, "/ui/")
 	s.fleet.set(func(f *fakeFleet) { f.silent = true })
 	s.board.memos.hosts.asked, s.board.memos.names.asked = time.Time{}, time.Time{}
 	s.board.memos.pools.of("py").asked, s.board.memos.pools.of("js").asked = time.Time{}, time.Time{}
@@ -155,9 +151,7 @@ func TestALargeRosterIsPagedAndFiltered(t *testing.T) {
 	}
 	s.fleet.pools["big"] = big
 	rows := func(path string) []string {
-		status, text, _ := s.get(path)
-		require.Equal(t, http.StatusOK, status)
-		return regexp.MustCompile(`<tr id="w-\d+"`).FindAllString(text, -1)
+		return regexp.MustCompile(`<tr id="w-\d+"`).FindAllString(s.visit(http.StatusOK, path), -1)
 	}
 	require.Len(t, rows("/ui/pools/big"), 100)
 	require.Equal(t, `<tr id="w-900"`, rows("/ui/pools/big?page=10")[0])
@@ -207,11 +201,9 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 		require.NoError(t, err)
 		_, asked, _ := s.get("/ui/" + action)
 		require.Empty(t, s.fleet.done, "a page that asks does nothing")
-		status, _, _ := s.post(path, form)
-		require.Equal(t, http.StatusForbidden, status, "without the token of the form")
+		s.submit(http.StatusForbidden, path, form) // without the token of the form
 		form.Set("form_token", "x"+s.board.formToken(&http.Request{}))
-		status, _, _ = s.post(path, form)
-		require.Equal(t, http.StatusForbidden, status, "with a wrong one")
+		s.submit(http.StatusForbidden, path, form) // with a wrong one
 		require.Empty(t, s.fleet.done)
 		if want != "" {
 			form.Set("form_token", tokenIn(asked))
@@ -253,10 +245,8 @@ func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
 	} {
 		s := newSite(t, limited, nil)
 		for _, path := range []string{"/ui/pools/py/do/drain?worker=1", "/ui/hosts/web-1/do/drain-host"} {
-			status, _, _ := s.get(path)
-			require.Equal(t, http.StatusForbidden, status)
-			status, _, _ = s.post(path, url.Values{"form_token": {s.board.formToken(&http.Request{})}})
-			require.Equal(t, http.StatusForbidden, status)
+			s.visit(http.StatusForbidden, path)
+			s.submit(http.StatusForbidden, path, url.Values{"form_token": {s.board.formToken(&http.Request{})}})
 		}
 		require.Empty(t, s.fleet.done)
 	}
@@ -271,8 +261,7 @@ func TestATokenForSomePoolsSeesTheseOnly(t *testing.T) {
 	}
 	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0", "/ui/events?pool=py", "/ui/live?pool=py",
 		"/ui/sessions?pool=py", "/ui/pools/py/sessions/x"} {
-		status, _, _ := s.get(path)
-		require.Equal(t, http.StatusForbidden, status, path)
+		s.visit(http.StatusForbidden, path)
 	}
 }
 
@@ -300,19 +289,14 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 		require.Contains(t, header.Get("Set-Cookie"), part)
 	}
 	require.NotContains(t, header.Get("Set-Cookie"), "secret", "the cookie does not hold the token")
-	status, text, _ := s.get("/ui/")
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, text, "ops")
+	require.Contains(t, s.visit(http.StatusOK, "/ui/"), "ops")
 
 	known = map[string]*access.Principal{}
-	status, _, _ = s.get("/ui/")
-	require.Equal(t, http.StatusSeeOther, status, "the token was withdrawn")
+	s.visit(http.StatusSeeOther, "/ui/") // the token was withdrawn
 	known["secret"] = operator
-	_, text, _ = s.get("/ui/")
-	status, _, _ = s.post("/ui/signout", url.Values{"form_token": {tokenIn(text)}})
-	require.Equal(t, http.StatusSeeOther, status)
-	status, _, _ = s.get("/ui/")
-	require.Equal(t, http.StatusSeeOther, status)
+	page = s.visit(http.StatusOK, "/ui/")
+	s.submit(http.StatusSeeOther, "/ui/signout", url.Values{"form_token": {tokenIn(page)}})
+	s.visit(http.StatusSeeOther, "/ui/")
 
 	name, err := s.board.links.add(identity{principal: operator})
 	require.NoError(t, err)
@@ -322,26 +306,18 @@ func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
 	status, _, header = s.do(looks)
 	require.Equal(t, http.StatusOK, status)
 	require.Empty(t, header.Get("Set-Cookie"), "HEAD uses no link up")
-	status, _, _ = s.get(link)
-	require.Equal(t, http.StatusSeeOther, status)
-	status, _, _ = s.get("/ui/pools/py")
-	require.Equal(t, http.StatusOK, status)
-	status, text, _ = s.get(link)
-	require.Equal(t, http.StatusForbidden, status)
-	require.Contains(t, text, "was used before")
-	status, _, _ = s.post("/ui/links", nil)
-	require.Equal(t, http.StatusForbidden, status, "a browser gets no further link")
+	s.visit(http.StatusSeeOther, link)
+	s.visit(http.StatusOK, "/ui/pools/py")
+	require.Contains(t, s.visit(http.StatusForbidden, link), "was used before")
+	s.submit(http.StatusForbidden, "/ui/links", nil) // a browser gets no further link
 }
 
 func TestAFormThatIsTooLargeSaysSo(t *testing.T) {
 	s := newSite(t, operator, nil)
 	form := url.Values{"form_token": {s.board.formToken(&http.Request{})}, "reason": {strings.Repeat("r", maxFormBytes)}}
-	status, text, _ := s.post("/ui/pools/py/do/drain", form)
-	require.Equal(t, http.StatusRequestEntityTooLarge, status)
-	require.Contains(t, text, "more than 16.0 KiB")
-	status, text, _ = s.post(SignInLinkPath, form)
-	require.Equal(t, http.StatusRequestEntityTooLarge, status)
-	require.Contains(t, text, "more than 16.0 KiB")
+	for _, path := range []string{"/ui/pools/py/do/drain", SignInLinkPath} {
+		require.Contains(t, s.submit(http.StatusRequestEntityTooLarge, path, form), "more than 16.0 KiB")
+	}
 }
 
 func TestSignInsAreBoundedForEachClient(t *testing.T) {
@@ -449,8 +425,7 @@ func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
 	s := newSite(t, &access.Principal{Name: "nobody"}, func(string) *access.Principal { return known.Load() })
 	s.board.keepAliveEvery = 10 * time.Millisecond
 	_, page, _ := s.get("/ui/signin")
-	status, _, _ := s.post("/ui/signin", url.Values{"form_token": {tokenIn(page)}, "token": {"secret"}})
-	require.Equal(t, http.StatusSeeOther, status)
+	s.submit(http.StatusSeeOther, "/ui/signin", url.Values{"form_token": {tokenIn(page)}, "token": {"secret"}})
 	for _, then := range []*access.Principal{{Name: "ops", Rights: access.All, Pools: []string{"py"}}, nil} {
 		known.Store(operator)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
