@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -25,17 +24,6 @@ import (
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
-
-// postEcho calls echo over HTTP and drops the answer.
-func (e *env) postEcho(body []byte) error {
-	response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/json", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
-}
 
 // processorTime is what this process has used; that of its workers is not counted.
 func processorTime(b *testing.B) time.Duration {
@@ -116,38 +104,6 @@ func BenchmarkToolCalls(b *testing.B) {
 		b.ReportMetric(processor[i].Seconds()*1e6/float64(requests[i]), side.name+"-cpu-µs/call")
 	}
 	b.ReportMetric(medians[1]/medians[0], "mcp/v1")
-}
-
-// BenchmarkTracing measures what tracing costs a call: off, with 1 % of the calls sampled, and with all. To tell a
-// difference from chance, compare runs of -count 20 by benchstat.
-func BenchmarkTracing(b *testing.B) {
-	body := bytes.Repeat([]byte("x"), 100)
-	calls := map[string]func(*env) error{
-		"socket": func(e *env) error { return e.postEcho(body) },
-		"in-process": func(e *env) error {
-			_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
-			return err
-		},
-	}
-	for name, call := range calls {
-		for _, share := range []string{"0", "0.01", "1"} {
-			b.Run(name+"/share="+share, func(b *testing.B) {
-				e := open(b, 1, withConfig(func(c *Config) {
-					if share != "0" {
-						c.Tracer = agentTracer(b, share)
-					}
-				}))
-				b.ReportAllocs()
-				used := processorTime(b)
-				for b.Loop() {
-					if err := call(e); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric((processorTime(b)-used).Seconds()*1e6/float64(b.N), "cpu-µs/op")
-			})
-		}
-	}
 }
 
 // BenchmarkStalledEventReader measures what readers of events that have stalled cost calls. Rounds of calls without and
