@@ -29,23 +29,6 @@ const (
 // expires), and two holders with one.
 var bounds = []world{{leases: 1, budget: 2}, {leases: 2, budget: 1}}
 
-// decisions are the product's, unless a test breaks one to see that the model notices.
-type decisions struct {
-	open     func(State) bool
-	admit    func(State, api.LeaseRef, time.Time, bool) Verdict
-	alone    func(int) bool
-	adopt    func(State, api.LeaseRef, time.Time) (State, bool)
-	giveBack func(State, api.LeaseRef, bool) State
-	denied   func(State, api.LeaseRef, int64) State
-	learn    func(State, Answer, int) State
-	takeOver func(int64, api.LeaseRef, time.Time) State
-}
-
-func product() decisions {
-	return decisions{open: State.Open, admit: State.Admit, alone: Alone, adopt: State.Adopt, giveBack: State.Return,
-		denied: State.Denied, learn: State.Learn, takeOver: TakeOver}
-}
-
 // A call under a lease waits until it is alone on the process. One that was cancelled keeps the process until that
 // gives it up.
 const (
@@ -144,11 +127,11 @@ func (m *world) set(n int64, s State) {
 	i.state = s
 }
 
-func (m *world) adopt(d decisions, n, seq int64) {
+func (m *world) adopt(n, seq int64) {
 	if !m.procs[n].live {
 		return
 	}
-	s, ok := d.adopt(m.procs[n].state, ref(n, seq), start.Add(ttl))
+	s, ok := m.procs[n].state.Adopt(ref(n, seq), start.Add(ttl))
 	m.set(n, s)
 	if ok {
 		m.retireOlder(n)
@@ -163,7 +146,7 @@ func (m *world) retireOlder(n int64) {
 }
 
 // call is a call under a lease that comes to the host.
-func (m *world) call(d decisions, seq int64) {
+func (m *world) call(seq int64) {
 	n := m.on[seq]
 	if !m.procs[n].live {
 		n = m.newest()
@@ -172,7 +155,7 @@ func (m *world) call(d decisions, seq int64) {
 	if n == 0 || i.draining || i.under[seq] != none {
 		return
 	}
-	switch d.admit(i.state, ref(m.on[seq], seq), m.now(seq), m.lost) {
+	switch i.state.Admit(ref(m.on[seq], seq), m.now(seq), m.lost) {
 	case Admitted:
 		i.under[seq] = waits
 		if m.returned[seq] {
@@ -281,7 +264,7 @@ func (m *world) key() uint64 {
 }
 
 // moves are what may happen next: next gets each one's name and result.
-func (m *world) moves(d decisions, next func(name string, n int64, after world)) {
+func (m *world) moves(next func(name string, n int64, after world)) {
 	var after world
 	try := func(name string, n int64, move func(w *world)) {
 		after = *m
@@ -295,13 +278,13 @@ func (m *world) moves(d decisions, next func(name string, n int64, after world))
 		}
 	}
 	for n := int64(1); n <= maxIncarnation; n++ {
-		m.movesOf(d, n, try)
+		m.movesOf(n, try)
 	}
 	if m.reserved != 0 {
-		m.checkoutMoves(d, try)
+		m.checkoutMoves(try)
 	}
 	for seq := int64(1); seq <= m.w.seq; seq++ {
-		m.leaseMoves(d, seq, try)
+		m.leaseMoves(seq, try)
 	}
 	if !m.lost {
 		try("a lease is granted without the gateway, on", m.w.incarnation, func(w *world) { w.grant() })
@@ -313,7 +296,7 @@ func (m *world) moves(d decisions, next func(name string, n int64, after world))
 			if i.under[i.state.Held.Seq] != none {
 				running = 1
 			}
-			s := d.learn(i.state, m.answerOf(m.answer), running)
+			s := i.state.Learn(m.answerOf(m.answer), running)
 			if s.Held != i.state.Held && s.Held.Seq != 0 {
 				w.retireOlder(m.asked)
 			}
@@ -328,11 +311,11 @@ func (m *world) moves(d decisions, next func(name string, n int64, after world))
 			w.verified, w.seen = 0, workflow{}
 			switch n := m.on[seq]; {
 			case m.seen.lease == seq:
-				w.adopt(d, n, seq)
+				w.adopt(n, seq)
 			case w.procs[n].live:
-				w.set(n, d.denied(w.procs[n].state, ref(n, seq), m.seen.seq))
+				w.set(n, w.procs[n].state.Denied(ref(n, seq), m.seen.seq))
 			}
-			w.call(d, seq)
+			w.call(seq)
 		})
 	}
 	if newest := m.newest(); newest > m.w.incarnation && m.w.lease == 0 {
@@ -342,14 +325,14 @@ func (m *world) moves(d decisions, next func(name string, n int64, after world))
 		try("Temporal answers", 0, func(w *world) { w.lost = false })
 	}
 	if m.budget > 0 {
-		m.disruptions(d, func(name string, n int64, move func(*world)) {
+		m.disruptions(func(name string, n int64, move func(*world)) {
 			try(name, n, func(w *world) { w.budget--; move(w) })
 		})
 	}
 }
 
 // disruptions are moves of which few happen in one history.
-func (m *world) disruptions(d decisions, try func(string, int64, func(*world))) {
+func (m *world) disruptions(try func(string, int64, func(*world))) {
 	newest := m.newest()
 	if m.w.incarnation < maxIncarnation {
 		try("crash, of", m.w.incarnation, func(w *world) { w.replace() })
@@ -367,17 +350,17 @@ func (m *world) disruptions(d decisions, try func(string, int64, func(*world))) 
 		try("Temporal is lost", 0, func(w *world) { w.lost, w.wasLost = true, true })
 	}
 	if m.restarts == 0 && m.reserved == 0 {
-		try("the next agent takes the processes over", 0, func(w *world) { w.restart(d) })
+		try("the next agent takes the processes over", 0, func(w *world) { w.restart() })
 	}
 }
 
-func (m *world) movesOf(d decisions, n int64, try func(string, int64, func(*world))) {
+func (m *world) movesOf(n int64, try func(string, int64, func(*world))) {
 	i := &m.procs[n]
 	if !i.live {
 		return
 	}
 	inUse := i.state.Held.Seq != 0 && i.state.Ended == ""
-	if !i.draining && d.open(i.state) {
+	if !i.draining && i.state.Open() {
 		if i.pool == 0 {
 			try("a call of the pool starts on", n, func(w *world) { w.procs[n].pool++ })
 		}
@@ -404,7 +387,7 @@ func (m *world) movesOf(d decisions, n int64, try func(string, int64, func(*worl
 	}
 	for seq, call := range i.under {
 		switch {
-		case call == waits && d.alone(i.others(int64(seq))):
+		case call == waits && Alone(i.others(int64(seq))):
 			try("the call is alone, and begins under", int64(seq), func(w *world) {
 				w.procs[n].under[seq], w.used[seq] = runs, true
 			})
@@ -414,7 +397,7 @@ func (m *world) movesOf(d decisions, n int64, try func(string, int64, func(*worl
 	}
 }
 
-func (m *world) checkoutMoves(d decisions, try func(string, int64, func(*world))) {
+func (m *world) checkoutMoves(try func(string, int64, func(*world))) {
 	n := m.reserved
 	release := func(w *world) {
 		w.procs[n].state.Reserved = false
@@ -426,7 +409,7 @@ func (m *world) checkoutMoves(d decisions, try func(string, int64, func(*world))
 	if m.granted != 0 {
 		try("the checkout is answered of", n, func(w *world) {
 			if w.granted > 0 {
-				w.adopt(d, w.on[w.granted], w.granted)
+				w.adopt(w.on[w.granted], w.granted)
 			}
 			release(w)
 		})
@@ -434,9 +417,9 @@ func (m *world) checkoutMoves(d decisions, try func(string, int64, func(*world))
 	try("the checkout or its answer is lost of", n, release)
 }
 
-func (m *world) leaseMoves(d decisions, seq int64, try func(string, int64, func(*world))) {
+func (m *world) leaseMoves(seq int64, try func(string, int64, func(*world))) {
 	n := m.on[seq]
-	try("a call comes under", seq, func(w *world) { w.call(d, seq) })
+	try("a call comes under", seq, func(w *world) { w.call(seq) })
 	i := &m.procs[n]
 	if i.live {
 		try("checkin at the gateway of", seq, func(w *world) {
@@ -447,7 +430,7 @@ func (m *world) leaseMoves(d decisions, seq int64, try func(string, int64, func(
 					return // the checkin waits for its calls
 				}
 				w.returned[seq] = true
-				w.set(n, d.giveBack(w.procs[n].state, ref(n, seq), true))
+				w.set(n, w.procs[n].state.Return(ref(n, seq), true))
 			}
 			w.checkin[seq] = true
 		})
@@ -497,7 +480,7 @@ func (m *world) replace() {
 }
 
 // restart lets the calls end, as an agent does that hands its processes over, and continues with what it has recorded.
-func (m *world) restart(d decisions) {
+func (m *world) restart() {
 	m.restarts++
 	m.asked, m.answer, m.verified, m.seen = 0, workflow{}, 0, workflow{}
 	m.checkin, m.returned = [maxSeq + 1]bool{}, [maxSeq + 1]bool{} // the next agent asks the workflow
@@ -511,7 +494,7 @@ func (m *world) restart(d decisions) {
 		if i.state.Ended != "" || m.expired[recorded.Seq] {
 			recorded = api.LeaseRef{}
 		}
-		i.state = d.takeOver(int64(n), recorded, start.Add(ttl))
+		i.state = TakeOver(int64(n), recorded, start.Add(ttl))
 	}
 }
 
@@ -522,18 +505,9 @@ type visit struct {
 	n    int64
 }
 
-// search tries everything. It returns the problem that it has found, "" for none, and the number of states.
-func search(d decisions) (problem string, states int) {
-	for _, first := range bounds {
-		found, n := searchFrom(d, first)
-		if states += n; found != "" {
-			return found, states
-		}
-	}
-	return "", states
-}
-
-func searchFrom(d decisions, first world) (problem string, states int) {
+// search tries everything from a first state. It returns the problem that it has found, "" for none, and the number of
+// states.
+func search(first world) (problem string, states int) {
 	first.w.incarnation = 1
 	first.open(1)
 	known := map[uint64]int32{first.key(): 0}
@@ -546,10 +520,10 @@ func searchFrom(d decisions, first world) (problem string, states int) {
 		if problem := w.broken(); problem != "" {
 			return problem + " after" + path(visits, at), len(visits)
 		}
-		if i := w.procs[w.w.incarnation]; w.away || !i.live || i.draining || d.open(i.state) {
+		if i := w.procs[w.w.incarnation]; w.away || !i.live || i.draining || i.state.Open() {
 			open = append(open, at)
 		}
-		w.moves(d, func(name string, n int64, next world) {
+		w.moves(func(name string, n int64, next world) {
 			key := next.key()
 			to, found := known[key]
 			if !found {
@@ -590,48 +564,9 @@ func path(visits []visit, at int32) string {
 }
 
 func TestNoOtherCallRunsWhileALeaseIsInUse(t *testing.T) {
-	problem, states := search(product())
-	require.Empty(t, problem)
-	t.Logf("%d states", states)
-}
-
-// A model that misses a broken decision holds nothing.
-func TestTheModelNoticesABrokenDecision(t *testing.T) {
-	for name, breakIt := range map[string]func(*decisions){
-		"a process that was taken over opens before its workflow was asked": func(d *decisions) {
-			d.takeOver = func(n int64, _ api.LeaseRef, _ time.Time) State { return New(n) }
-		},
-		"the record of a process that was taken over counts for nothing": func(d *decisions) {
-			d.takeOver = func(n int64, _ api.LeaseRef, e time.Time) State { return TakeOver(n, api.LeaseRef{}, e) }
-		},
-		"a lease does not close its process": func(d *decisions) {
-			d.open = func(s State) bool { s.Held = api.LeaseRef{}; return s.Open() }
-		},
-		"a lease is used beside the calls from before": func(d *decisions) { d.alone = func(int) bool { return true } },
-		"a fenced lease is honoured": func(d *decisions) {
-			d.admit = func(s State, r api.LeaseRef, now time.Time, lost bool) Verdict {
-				if v := s.Admit(r, now, lost); v != Fenced {
-					return v
-				}
-				return Admitted
-			}
-		},
-		"a lease that was returned is not fenced": func(d *decisions) {
-			d.giveBack = func(s State, _ api.LeaseRef, _ bool) State { return New(s.Newest.Incarnation) }
-		},
-		"an answer from before a grant counts": func(d *decisions) {
-			d.learn = func(s State, a Answer, running int) State { a.Seq = maxSeq; return s.Learn(a, running) }
-		},
-		"an answer that no lease counts opens nothing": func(d *decisions) {
-			d.learn = func(s State, a Answer, running int) State { a.Settled = false; return s.Learn(a, running) }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := product()
-			breakIt(&d)
-			problem, states := search(d)
-			require.NotEmpty(t, problem)
-			t.Logf("%s\n(%d states)", problem, states)
-		})
+	for _, first := range bounds {
+		problem, states := search(first)
+		require.Empty(t, problem)
+		t.Logf("%d states", states)
 	}
 }
