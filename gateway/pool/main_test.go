@@ -190,12 +190,6 @@ func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 	return status, nil
 }
 
-func (c *fakeControl) setDown(down bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.down = down
-}
-
 // upstreamOf returns the upstream of a process and adds it if it is missing.
 func (p *poolState) upstreamOf(proc *process.Process) *upstream {
 	p = p.lock()

@@ -2,39 +2,13 @@ package pool
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
 )
-
-func TestTimesAreCountedInTheBucketThatTheyCloseWithTheNewestExample(t *testing.T) {
-	s := newPoolStats()
-	for i, took := range []time.Duration{0, 50 * time.Microsecond, 50*time.Microsecond + 1, time.Hour} {
-		s.countCall(took, "")
-		s.countCall(took, fmt.Sprint("trace ", i))
-	}
-	var out dto.Metric
-	require.NoError(t, s.calls.Write(&out))
-	require.EqualValues(t, 8, out.Histogram.GetSampleCount())
-	require.InDelta(t, 7200.0002, out.Histogram.GetSampleSum(), 1e-6)
-	for i, want := range []struct {
-		count   uint64
-		example string
-	}{{4, "trace 1"}, {6, "trace 2"}} {
-		bucket := out.Histogram.Bucket[i]
-		require.Equal(t, want.count, bucket.GetCumulativeCount())
-		require.Equal(t, want.example, bucket.Exemplar.Label[0].GetValue())
-	}
-	last := out.Histogram.Bucket[len(out.Histogram.Bucket)-1]
-	require.True(t, math.IsInf(last.GetUpperBound(), 1), "what is beyond the last bound has an example, too")
-	require.Equal(t, "trace 3", last.Exemplar.Label[0].GetValue())
-}
 
 func TestCountingACallDoesNotAllocate(t *testing.T) {
 	s, a, now := newPoolStats(), &workerStats{}, time.Now()
@@ -104,19 +78,4 @@ func TestAGatewayKnowsHowLongItsQueueWas(t *testing.T) {
 	}
 	require.Equal(t, []int64{4, 0, 4, 0}, most)
 	require.Zero(t, peak())
-}
-
-func TestAPeakCountsWhoWaitsHoweverShortly(t *testing.T) {
-	e := newEnv(t)
-	p := newPoolState(e.dispatcher, "p") // nothing ticks
-	p.setSpecLocked(e.spec)
-	peak := func() int64 { return p.stats.figures.lastMinute(time.Now()).Queue }
-	target := AnyWorker("p", "", DefaultPriority)
-	w, _, err := p.tryStart(newCall(t.Context(), Request{Method: "echo", Deadline: time.Now().Add(timeout)}), &target)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, peak())
-	require.NoError(t, errorOf((&checkout{pool: p, limit: timeout}).join()))
-	require.EqualValues(t, 2, peak())
-	require.True(t, p.queue.Remove(w))
-	require.EqualValues(t, 2, peak())
 }

@@ -163,9 +163,10 @@ func TestAWorkerStopsByItselfUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return e.dispatcher.knownPool("p") != nil }, timeout, poll)
-	require.Eventually(t, func() bool { p := e.dispatcher.knownPool("p"); return locked(p, p.queue.Len) > 0 }, timeout,
-		poll)
+	require.Eventually(t, func() bool {
+		p := e.dispatcher.knownPool("p")
+		return p != nil && locked(p, p.queue.Len) > 0
+	}, timeout, poll)
 	require.NoError(t, syscall.Kill(proc.Info().PID, syscall.SIGTERM))
 	select {
 	case <-proc.Done():

@@ -15,6 +15,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+// newKeyed returns an env with so many workers, whose processes are isolated by key and are forks.
+func newKeyed(t *testing.T, workers int, change func(*spec.Spec)) *env {
+	t.Helper()
+	t.Parallel()
+	e := newEnv(t)
+	e.spec.Isolation.By, e.spec.Start.Fork = spec.IsolateKey, true
+	change(&e.spec)
+	for i := range workers {
+		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
+	}
+	return e
+}
+
 // callOf makes a call of a key.
 func (e *env) callOf(key, method string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -59,13 +72,7 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t)
-			e.spec.Isolation.By, e.spec.Start.Fork = spec.IsolateKey, true
-			e.spec.Queue.Timeout = spec.Duration(timeout)
-			for i := range c.workers {
-				require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
-			}
+			e := newKeyed(t, c.workers, func(*spec.Spec) {})
 			require.NoError(t, e.callOf("A", "pid"))
 			c.occupy(t, e)
 			require.NoError(t, e.callOf("B", "pid"))
@@ -75,12 +82,7 @@ func TestAKeyThatWaitsGetsAProcess(t *testing.T) {
 
 // The least recently used of the keys that have been idle for a while gives way to a spare, and no other one.
 func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.Idle = spec.IsolateKey, true, spec.Duration(time.Hour)
-	for i := range 3 {
-		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
-	}
+	e := newKeyed(t, 3, func(sp *spec.Spec) { sp.Isolation.Idle = spec.Duration(time.Hour) })
 	for _, key := range []string{"A", "B", "C"} {
 		require.NoError(t, e.callOf(key, "pid"))
 	}
@@ -111,13 +113,9 @@ func TestAnIdleKeyGivesWayToASpare(t *testing.T) {
 
 // Clients that ask at the same time for leases of one key get no more processes than it may have, before they call too.
 func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.spec.Isolation.By, e.spec.Start.Fork, e.spec.Isolation.MaxPerKey = spec.IsolateKey, true, 2
-	e.spec.Queue.Timeout = spec.Duration(50 * time.Millisecond)
-	for i := range 4 {
-		require.NoError(t, errorOf(e.startAs(fmt.Sprint("p/", i), 1)))
-	}
+	e := newKeyed(t, 4, func(sp *spec.Spec) {
+		sp.Isolation.MaxPerKey, sp.Queue.Timeout = 2, spec.Duration(50*time.Millisecond)
+	})
 	checkout := func(key string) error {
 		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: key})
 		return err
@@ -145,21 +143,15 @@ func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
 	e.start(1)
 	e.echo()
 	held := e.hold()
-	got := make(chan error, 1)
-	go func() { got <- e.callOf("", "pid") }()
-	p := e.dispatcher.knownPool("p")
-	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 1 }, timeout, poll)
+	got := e.queued(t.Context(), 1, "pid", "[]")
 	e.spec.Isolation.By = spec.IsolateKey
 	require.NoError(t, errorOf(e.startAs("p/1", 1)))
-	require.ErrorIs(t, <-got, api.ErrKeyRequired)
+	require.ErrorIs(t, e.await(got).err, api.ErrKeyRequired)
 	held()
 }
 
 func TestSessionHooksDoNotRunInProcessesOfKeys(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.spec.Isolation.By = spec.IsolateKey
-	e.start(1)
+	e := newKeyed(t, 1, func(sp *spec.Spec) { sp.Start.Fork = false })
 	require.NoError(t, e.callOf("A", "pid"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -169,10 +161,9 @@ func TestSessionHooksDoNotRunInProcessesOfKeys(t *testing.T) {
 }
 
 func TestAHookIsNotCalledOnceTheProcessOfItsKeyHasEnded(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.spec.Isolation.By, e.spec.Isolation.Env = spec.IsolateKey, map[string]string{"KEY": "key"}
-	e.start(1)
+	e := newKeyed(t, 1, func(sp *spec.Spec) {
+		sp.Start.Fork, sp.Isolation.Env = false, map[string]string{"KEY": "key"}
+	})
 	u := e.dispatcher.upstreamOf("p/0", 1)
 	require.False(t, u.offersHook(api.HookSuspend))
 	require.NoError(t, u.callHook(t.Context(), api.HookSuspend, ""), "it may have ended since it offered the hook")

@@ -2,8 +2,6 @@ package pool
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -37,37 +35,26 @@ func TestHookIsNextWhenTheCallInFlightEnds(t *testing.T) {
 	e.echo()
 	p := e.dispatcher.knownPool("p")
 	held := e.hold()
-	queued := make(chan string, 1)
-	go func() {
-		response, err := e.dispatcher.CallPool(context.Background(), "p", Request{Method: "released"})
-		if err != nil {
-			queued <- err.Error()
-			return
-		}
-		queued <- string(response.Body)
-	}()
-	require.Eventually(t, func() bool { return locked(p, func() bool { return p.queue.Len() == 1 }) }, timeout, poll)
+	queued := e.queued(context.Background(), 1, "released", "")
 	hooked := make(chan error, 1)
 	go func() { _, err := e.dispatcher.CallHook(context.Background(), "p/0", release, "mine"); hooked <- err }()
 	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 2 }, timeout, poll)
 	held()
 	require.NoError(t, <-hooked)
-	require.Equal(t, `[["mine","mine"]]`, <-queued, "it was queued before the hook and served after it")
+	got := e.await(queued)
+	require.NoError(t, got.err)
+	require.Equal(t, `[["mine","mine"]]`, string(got.answer.Body), "it was queued before the hook and served after it")
 }
 
 // hold starts a call that holds p/0 until release is called.
 func (e *env) hold() (release func()) {
 	e.t.Helper()
-	path := filepath.Join(e.t.TempDir(), "held")
-	done := make(chan error, 1)
-	go func() {
-		_, err := e.dispatcher.CallPool(context.Background(), "p", Request{Method: "hold", Body: []byte(strconv.Quote(path))})
-		done <- err
-	}()
-	require.Eventually(e.t, func() bool { _, err := os.Stat(path + ".began"); return err == nil }, timeout, poll)
+	path := e.file("held")
+	done := e.call(context.Background(), "hold", strconv.Quote(path))
+	e.awaitBegan(path)
 	return func() {
-		require.NoError(e.t, os.WriteFile(path, nil, 0o600))
-		require.NoError(e.t, <-done)
+		e.letGo(path)
+		require.NoError(e.t, e.await(done).err)
 	}
 }
 
@@ -125,7 +112,7 @@ func TestAClientIsNotAskedForAgainAfterAFinalRefusal(t *testing.T) {
 // Whoever invents names of pools while Temporal is away must not make the gateway remember them.
 func TestACheckoutFromAnUnknownPoolLeavesNoState(t *testing.T) {
 	e := newEnv(t)
-	e.control.setDown(true)
+	e.control.down = true
 	_, err := e.dispatcher.Checkout(t.Context(), "invented", CheckoutRequest{Holder: "me", WaitMS: 60_000})
 	require.ErrorIs(t, err, api.ErrUnavailable)
 	require.Nil(t, e.dispatcher.knownPool("invented"))
