@@ -166,23 +166,6 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 	require.LessOrEqual(t, e.gateway.memory.used(), int64(budget))
 }
 
-func TestSlowBodyBlocksNoWorker(t *testing.T) {
-	e := parallel(t, 1)
-	in, feed := io.Pipe()
-	slow := background(func() error {
-		response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/octet-stream", in)
-		if err == nil {
-			defer response.Body.Close()
-			_, err = io.Copy(io.Discard, response.Body)
-		}
-		return err
-	})
-	require.NoError(t, errorOf(feed.Write(pattern(2*uncountedBytes))))
-	require.NoError(t, e.echo([]byte("quick"), false))
-	require.NoError(t, feed.Close())
-	require.NoError(t, await(t, slow))
-}
-
 // rawCall sends a call over its own connection and reads only the header of the answer.
 func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 	e.t.Helper()

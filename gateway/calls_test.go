@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,20 +23,7 @@ func inflight(n int) option {
 	return withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight = n; sp.Pool.Env["THREADS"] = fmt.Sprint(n) })
 }
 
-// A host uses its own workers: nobody is asked.
-func TestCallsOfAPoolNeedNoLease(t *testing.T) {
-	e := parallel(t, 2)
-	made, stop := e.callers(4)
-	require.Eventually(t, func() bool { return made.Load() >= 500 }, timeout, poll)
-	stop()
-	for _, operation := range []string{"checkout", "checkin", "renew", "state"} {
-		require.Zero(t, e.control.count(operation), operation)
-	}
-	first, _ := e.gateway.Usage("p/0", 1)
-	second, _ := e.gateway.Usage("p/1", 1)
-	require.Equal(t, made.Load(), first.Requests+second.Requests)
-}
-
+// A host uses its own workers: nobody is asked for a lease.
 func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	e := parallel(t, 4)
 	held := make([]<-chan answer, 4)
@@ -58,34 +43,9 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 		require.InDelta(t, 100, n, 5, worker)
 	}
 	require.Len(t, served, 4)
-}
-
-func TestQueuedCallsStartByPriority(t *testing.T) {
-	e := parallel(t, 1)
-	held := e.heldCall("/v1/pools/p", "a")
-	// priorities in the order in which the worker served them, which callers need not learn of in that order
-	order := make([]int, 4)
-	var calls sync.WaitGroup
-	for i, priority := range []int{5, 0, 9, 5} {
-		calls.Go(func() {
-			response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "turn", Priority: priority})
-			if err != nil {
-				t.Errorf("a call failed: %v", err)
-				return
-			}
-			turn, err := strconv.Atoi(string(response.Body))
-			if err != nil || turn < 1 || turn > len(order) {
-				t.Errorf("the worker answered %q", response.Body)
-				return
-			}
-			order[turn-1] = priority
-		})
-		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+	for _, operation := range []string{"checkout", "checkin", "renew", "state"} {
+		require.Zero(t, e.control.count(operation), operation)
 	}
-	e.release(e.file("a"))
-	calls.Wait()
-	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, []int{9, 5, 5, 0}, order)
 }
 
 // waiting counts the calls in the pool's queue.
@@ -129,30 +89,6 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	require.False(t, short.problem.Started)
 	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-}
-
-func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
-	e := parallel(t, 1, inflight(3))
-	held := make([]<-chan answer, 3)
-	for i := range held {
-		held[i] = e.heldCall("/v1/pools/p", fmt.Sprint(i))
-	}
-	for i := range held {
-		e.finish(fmt.Sprint(i), held[i])
-	}
-}
-
-func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
-	e := parallel(t, 2)
-	crashed := e.do("POST", "/v1/pools/p/call/crash", nil)
-	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
-	require.True(t, crashed.problem.Started)
-	gone := crashed.header.Get(api.HeaderWorker)
-	for range 20 {
-		a := e.do("POST", "/v1/pools/p/call/echo", "x")
-		require.Equal(t, 200, a.status, "%s", a.body)
-		require.NotEqual(t, gone, a.header.Get(api.HeaderWorker))
-	}
 }
 
 func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
@@ -216,16 +152,6 @@ func TestPoolWithoutWorkers(t *testing.T) {
 	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeNoWorkers)
 }
 
-func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
-	e := parallel(t, 0)
-	there := e.control.add("p/0", 1)
-	there.host, there.endpoint = "there", "http://there:7460"
-	a := e.do("POST", "/v1/pools/p/call/echo", "x")
-	a.requireProblem(t, 503, api.CodeNoWorkers)
-	require.False(t, a.problem.Started)
-	require.Equal(t, []api.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
-}
-
 func TestCallsPerMinuteAreLimited(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
 	for range 5 {
@@ -258,35 +184,6 @@ func TestStreamArrivesChunkByChunk(t *testing.T) {
 	rest, err := io.ReadAll(reader)
 	require.NoError(t, err)
 	require.Equal(t, "last\n", string(rest))
-}
-
-func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
-	e := parallel(t, 1)
-	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.ErrorIs(t, errorOf(io.ReadAll(response.Body)), io.ErrUnexpectedEOF)
-}
-
-func TestClientDisconnectCancelsItsCall(t *testing.T) {
-	e := parallel(t, 1)
-	ctx, leave := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold",
-		strings.NewReader(quoted(e.file("a"))))
-	require.NoError(t, err)
-	left := background(func() error {
-		response, err := e.http.Do(request)
-		if err == nil {
-			response.Body.Close()
-		}
-		return err
-	})
-	e.awaitHeld(e.file("a.began"))
-	leave()
-	require.ErrorIs(t, await(t, left), context.Canceled)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status,
-		"the worker is free again, and was not replaced")
-	require.NoFileExists(t, e.file("a"))
 }
 
 func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {

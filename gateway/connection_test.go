@@ -92,30 +92,6 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 		"a client that reads nothing would hold the connection and the answer's memory")
 }
 
-func TestAClientBeyondTheLastConnectionWaitsAndTheLogSaysSo(t *testing.T) {
-	t.Parallel()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var log logtest.Log
-	listener := newBoundedListener(tcp, 1, &clientCounts{most: 8, count: map[string]int{}},
-		&memoryBudget{total: 1 << 20}, logging.New(&log, slog.LevelInfo))
-	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	for range 2 {
-		client, err := net.Dial("tcp", tcp.Addr().String())
-		require.NoError(t, err)
-		defer client.Close()
-	}
-	first, err := listener.Accept()
-	require.NoError(t, err)
-	accepted := make(chan error, 1)
-	go func() { accepted <- errorOf(listener.Accept()) }()
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "raise --max-connections") }, timeout,
-		time.Millisecond)
-	require.Empty(t, accepted)
-	require.NoError(t, first.Close())
-	require.NoError(t, <-accepted)
-}
-
 // TestNoRequestSharesItsConnectionWithOthers: a connection has the rights of its one request. The server speaks no
 // HTTP/2, and the handler would refuse it.
 func TestNoRequestSharesItsConnectionWithOthers(t *testing.T) {

@@ -510,6 +510,8 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 	client := clientWith(t, &tls.Config{RootCAs: roots,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})
 	require.Equal(t, http.StatusOK, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p"))
+	_, err = clientWith(t, &tls.Config{RootCAs: roots}).Get(b.gateway.Endpoint() + "/v1/pools/p")
+	require.Error(t, err, "no connection without a certificate")
 	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"from":"here","to":"there","name":"root","rights":31}`))
 	require.Equal(t, http.StatusForbidden,
 		overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))

@@ -86,23 +86,6 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 	}
 }
 
-func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
-	e := parallel(t, 1)
-	held := e.heldCall("/v1/pools/p", "held")
-	e.beside(0, 2)
-	e.control.add("p/0", 2)
-	drained := background(func() api.DrainResult {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		return e.gateway.Drain(ctx, "p/0", 1)
-	})
-	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
-	require.NoError(t, err)
-	require.EqualValues(t, 2, response.Incarnation)
-	e.finish("held", held)
-	require.True(t, await(t, drained).Drained)
-}
-
 func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
 	e, old := openLeased(t)
 	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")

@@ -65,21 +65,6 @@ func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
 	require.Equal(t, 1, e.control.count("state"))
 }
 
-func TestOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
-	e := parallel(t, 1)
-	old := e.lease(0, "one")
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x").status)
-	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: old.ID})))
-	newer := e.lease(0, "two")
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+newer.ID+"/call/echo", "x").status)
-
-	asked := e.control.count("state")
-	refused := e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x")
-	refused.requireProblem(t, 409, api.CodeLeaseFenced)
-	require.False(t, refused.problem.Started)
-	require.Equal(t, asked, e.control.count("state"), "the numbers suffice")
-}
-
 func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 	e := parallel(t, 1, withSpecEnv("THREADS", "2"),
 		withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(timeout) }))

@@ -65,6 +65,8 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		require.Equal(t, api.CodeUnauthorized, problem.Code)
 		status, _ = e.tcp(rt.method, path, "tempool_unknown", "{}")
 		require.Equal(t, 401, status, "%s %s with an unknown token", rt.method, path)
+		status, _ = e.tcp(rt.method, path, "", "{}", "Authorization", "Basic "+secrets[rt.right])
+		require.Equal(t, 401, status, "%s %s with another scheme", rt.method, path)
 		for right, secret := range secrets {
 			status, problem := e.tcp(rt.method, path, secret, "{}")
 			if rt.right == 0 || right == rt.right {

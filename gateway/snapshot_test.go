@@ -64,17 +64,3 @@ func TestSnapshotCountsTheRefusalsOfAPoolWithoutWorkers(t *testing.T) {
 		require.EqualValues(t, n+1, pools[0].Refused[api.CodeNoWorkers])
 	}
 }
-
-func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
-	e := parallel(t, 1)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
-	first, _ := e.processes.Get("p/0", 1)
-	first.Kill("killed by the test")
-	<-first.Done()
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Incarnation == 0 }, timeout, poll)
-	e.start(0, 2)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
-	worker := e.gateway.Snapshot().Pools[0].Workers[0]
-	require.EqualValues(t, 2, worker.Incarnation)
-	require.EqualValues(t, 2, worker.Requests)
-}

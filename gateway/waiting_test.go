@@ -89,15 +89,6 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	}
 }
 
-func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T) {
-	e := parallel(t, 2)
-	held := e.lease(0, "one")
-	e.lease(1, "two")
-	client := e.waits("me", timeout.Milliseconds())
-	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})))
-	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
-}
-
 // A client that waits and the queued calls of the pool take turns.
 func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	e := parallel(t, 1)

@@ -13,17 +13,6 @@ func to(slot int, method string) string {
 	return "/v1/pools/p/workers/" + strconv.Itoa(slot) + "/call/" + method
 }
 
-func TestACallReachesTheWorkerThatItNames(t *testing.T) {
-	e := parallel(t, 3)
-	for i := range 30 {
-		answer := e.do("POST", to(i%3, "echo"), "x")
-		require.Equal(t, 200, answer.status)
-		require.Equal(t, "x", string(answer.body))
-		require.Equal(t, "p/"+strconv.Itoa(i%3), answer.header.Get(api.HeaderWorker))
-	}
-	require.Equal(t, 200, e.do("POST", to(1, "tools/call"), `{"a":1}`).status, "a method may contain slashes")
-}
-
 func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	e := parallel(t, 2)
 	held := e.heldCall("/v1/pools/p/workers/0", "a")
