@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path"
 	"regexp"
 	"slices"
@@ -18,46 +19,31 @@ func exported(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
 	for _, file := range goFiles(t, folder) {
-		for _, declared := range file.Decls {
-			switch d := declared.(type) {
+		of := "" // of the fields
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
 			case *ast.FuncDecl:
-				names[receiver(d)+d.Name.Name] = true
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					switch s := s.(type) {
-					case *ast.TypeSpec:
-						names[s.Name.Name] = true
-						if fields, ok := s.Type.(*ast.StructType); ok {
-							for _, field := range fields.Fields.List {
-								for _, name := range field.Names {
-									names[s.Name.Name+"."+name.Name] = true
-								}
-							}
-						}
-					case *ast.ValueSpec:
-						for _, name := range s.Names {
-							names[name.Name] = true
-						}
-					}
+				if n.Recv == nil {
+					names[n.Name.Name] = true
+				} else {
+					names[strings.TrimPrefix(types.ExprString(n.Recv.List[0].Type), "*")+"."+n.Name.Name] = true
+				}
+				return false
+			case *ast.TypeSpec:
+				names[n.Name.Name], of = true, n.Name.Name+"."
+			case *ast.Field:
+				for _, name := range n.Names {
+					names[of+name.Name] = true
+				}
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					names[name.Name] = true
 				}
 			}
-		}
+			return true
+		})
 	}
 	return names
-}
-
-func receiver(d *ast.FuncDecl) string {
-	if d.Recv == nil {
-		return ""
-	}
-	of := d.Recv.List[0].Type
-	if pointer, ok := of.(*ast.StarExpr); ok {
-		of = pointer.X
-	}
-	if name, ok := of.(*ast.Ident); ok {
-		return name.Name + "."
-	}
-	return ""
 }
 
 // code returns the blocks and spans of code of a page.

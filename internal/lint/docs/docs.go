@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,33 @@ func Read(t *testing.T, name string) string {
 	text, err := os.ReadFile(filepath.Join(Root(t), filepath.FromSlash(name)))
 	require.NoError(t, err)
 	return string(text)
+}
+
+// Files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden
+// folders are left out.
+func Files(t *testing.T, keep func(path string) bool) []string {
+	t.Helper()
+	var found []string
+	root := Root(t)
+	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		relative = filepath.ToSlash(relative)
+		if entry.IsDir() {
+			if relative != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules") {
+				return filepath.SkipDir
+			}
+		} else if keep(relative) {
+			found = append(found, relative)
+		}
+		return nil
+	}))
+	return found
 }
 
 // Texts returns the files that the patterns match, by their names relative to Root. Each pattern must match a file.

@@ -70,7 +70,7 @@ func TestLinksResolve(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range files(t, func(name string) bool {
+	for _, name := range Files(t, func(name string) bool {
 		return strings.Contains(".go .py .js .mjs .sh .toml .yml .yaml .json .html .md", path.Ext(name)) &&
 			path.Ext(name) != "" || path.Base(name) == "Makefile"
 	}) {

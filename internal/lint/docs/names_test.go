@@ -18,13 +18,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func number(t *testing.T, text string) int {
-	t.Helper()
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n
-}
-
 // keys returns the keys of a spec by section.
 func keys() map[string][]string {
 	all := map[string][]string{}
@@ -102,7 +95,7 @@ func TestEnvironmentVariablesExist(t *testing.T) {
 	}
 	used := map[string]string{}
 	agentFlags := Read(t, "cmd/tempool/cli/agent.go")
-	for _, file := range files(t, func(name string) bool {
+	for _, file := range Files(t, func(name string) bool {
 		tested := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") || strings.Contains(name, "/test")
 		return !tested && slices.Contains([]string{".go", ".py", ".js"}, filepath.Ext(name))
 	}) {

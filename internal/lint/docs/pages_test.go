@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -21,38 +20,11 @@ type page struct {
 	text string
 }
 
-// files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden
-// folders are left out.
-func files(t *testing.T, keep func(path string) bool) []string {
-	t.Helper()
-	var found []string
-	root := Root(t)
-	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		relative = filepath.ToSlash(relative)
-		if entry.IsDir() {
-			if relative != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules") {
-				return filepath.SkipDir
-			}
-		} else if keep(relative) {
-			found = append(found, relative)
-		}
-		return nil
-	}))
-	return found
-}
-
 // pages returns the documentation: README.md and its like, docs, and the pages of the examples.
 func pages(t *testing.T) []page {
 	t.Helper()
 	var all []page
-	for _, name := range files(t, func(name string) bool {
+	for _, name := range Files(t, func(name string) bool {
 		return path.Ext(name) == ".md" &&
 			(path.Dir(name) == "." || strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md")
 	}) {
@@ -83,7 +55,7 @@ func (p page) spans() []string {
 func sources(t *testing.T, folders ...string) string {
 	t.Helper()
 	var text strings.Builder
-	for _, name := range files(t, func(name string) bool {
+	for _, name := range Files(t, func(name string) bool {
 		return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") &&
 			slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
 	}) {

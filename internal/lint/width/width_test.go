@@ -4,9 +4,7 @@ package width
 import (
 	"go/scanner"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -20,29 +18,17 @@ import (
 const maxWidth = 120
 
 func TestNoLineIsWide(t *testing.T) {
-	files := 0
-	err := filepath.WalkDir(docs.Root(t), func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
-			return fs.SkipDir
-		case filepath.Ext(path) != ".go":
-			return nil
-		}
-		files++
-		source, err := os.ReadFile(path)
-		require.NoError(t, err)
-		raw := rawLines(source)
-		for i, line := range strings.Split(string(source), "\n") {
+	files := docs.Files(t, func(name string) bool { return path.Ext(name) == ".go" })
+	for _, name := range files {
+		source := docs.Read(t, name)
+		raw := rawLines([]byte(source))
+		for i, line := range strings.Split(source, "\n") {
 			if width := utf8.RuneCountInString(line); width > maxWidth && !raw[i+1] {
-				t.Errorf("%s:%d has %d characters, more than %d; break it", path, i+1, width, maxWidth)
+				t.Errorf("%s:%d has %d characters, more than %d; break it", name, i+1, width, maxWidth)
 			}
 		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Greater(t, files, 500)
+	}
+	require.Greater(t, len(files), 500)
 }
 
 // rawLines are the lines with a part of a raw string, which may not be broken.
