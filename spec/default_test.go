@@ -32,27 +32,8 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 	}
 }
 
-func TestDefaultNeedsOnlyNameAndCommand(t *testing.T) {
-	s := Default()
-	require.EqualError(t, s.Validate(),
-		"pool.name: is missing; allowed: 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "+
-			"\"web-1\"")
-	s.Pool.Name = "python"
-	require.EqualError(t, s.Validate(),
-		`pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`)
-	s.Pool.Command = []string{"python3"}
-	require.NoError(t, s.Validate())
-}
-
 func TestDefaultsAreNotShared(t *testing.T) {
 	s := Default()
 	s.Pool.Env["A"] = "b"
 	require.Empty(t, Default().Pool.Env)
-}
-
-func TestAFileThatCannotBeReadSaysWhatToDo(t *testing.T) {
-	for _, path := range []string{"testdata/missing.toml", "testdata"} {
-		_, err := Load(path)
-		require.ErrorContains(t, err, "name a pool.toml that exists")
-	}
 }

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"encoding/json"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,18 +24,6 @@ func TestJSONHasTheFilesSectionsAndKeys(t *testing.T) {
 	require.Zero(t, count, "JSON and TOML tags differ")
 	require.Equal(t, "24h", tree["rotation"]["max_uptime"])
 	require.Equal(t, "auto", tree["rotation"]["max_memory"])
-}
-
-func TestJSONRoundTripKeepsASpec(t *testing.T) {
-	file, err := os.ReadFile("testdata/full.toml")
-	require.NoError(t, err)
-	s, err := Parse(file, "full.toml")
-	require.NoError(t, err)
-	data, err := json.Marshal(s)
-	require.NoError(t, err)
-	var again Spec
-	require.NoError(t, json.Unmarshal(data, &again))
-	require.Equal(t, s, again)
 }
 
 func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {

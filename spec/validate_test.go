@@ -87,13 +87,6 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 	}
 }
 
-func TestValidateTreatsNilAsEmpty(t *testing.T) {
-	s := good()
-	s.Pool.Env, s.Pool.EnvFrom, s.Start.Warmup, s.Health.Command = nil, nil, nil, nil
-	s.Limits.CPUAffinity, s.Watch.Paths, s.Watch.Ignore = nil, nil, nil
-	require.NoError(t, s.Validate())
-}
-
 // Every key has a rule of its own unless its form says it all, and the rules let the defaults pass.
 func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
@@ -168,6 +161,9 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"health.port":              {-1, 65536},
 		"health.method":            {"", "\x00"},
 		"start.timeout":            {Duration(0)},
+		"pool.kind":                {"", "vm"},
+		"pool.protocol":            {"", "http"},
+		"pool.framing":             {"", "lines"},
 		"start.concurrency":        {-1},
 		"recovery.healthy_reset":   {Duration(0)},
 		"recovery.backoff_initial": {Duration(0)},
