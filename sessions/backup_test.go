@@ -69,13 +69,6 @@ func TestABackupOfAStoreRestoresItExactly(t *testing.T) {
 	require.Equal(t, int64(2), kept.Version)
 }
 
-func TestAnEmptyStoreHasABackup(t *testing.T) {
-	done, err := sessions.Import(t.Context(), embedded.InMemory(sessions.Config{}), "p", false,
-		strings.NewReader(backup(t, embedded.InMemory(sessions.Config{}))))
-	require.NoError(t, err)
-	require.Zero(t, done)
-}
-
 func TestADamagedBackupNamesItsLine(t *testing.T) {
 	lines := strings.SplitAfter(backup(t, filled(t, 40)), "\n")
 	lines = lines[:len(lines)-1]

@@ -56,26 +56,11 @@ func testFullEvicts(t *testing.T, s *storeEnv) {
 }
 
 func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
-	const max, creators = 10, 40
+	const max = 10
 	store := s.store(sessions.Config{Max: max})
-	outcomes := make(chan error, creators)
-	var group sync.WaitGroup
-	for i := range creators {
-		group.Go(func() {
-			_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i)})
-			outcomes <- err
-		})
-	}
-	group.Wait()
-	made := 0
-	for range creators {
-		if err := <-outcomes; err == nil {
-			made++
-		} else {
-			require.ErrorIs(t, err, api.ErrStoreFull)
-		}
-	}
-	require.Equal(t, max, made)
+	requireMade(t, max, api.ErrStoreFull, concurrently(40, func(i int) error {
+		return errorOf(store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i)}))
+	}))
 	count, err := store.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, max, count)

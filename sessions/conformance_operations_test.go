@@ -54,17 +54,10 @@ func testConcurrentUpdates(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	const writers = 100
-	var group sync.WaitGroup
-	failures := make(chan error, writers)
-	for i := range writers {
-		group.Go(func() {
-			_, err := store.Update(t.Context(), "a", setData(fmt.Sprint("key", i), fmt.Sprint(i)))
-			failures <- err
-		})
-	}
-	group.Wait()
-	for range writers {
-		require.NoError(t, <-failures)
+	for _, err := range concurrently(writers, func(i int) error {
+		return errorOf(store.Update(t.Context(), "a", setData(fmt.Sprint("key", i), fmt.Sprint(i))))
+	}) {
+		require.NoError(t, err)
 	}
 	got := get(t, store, "a")
 	require.Len(t, got.Data, writers)
@@ -142,43 +135,33 @@ func testDelete(t *testing.T, s *storeEnv) {
 func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Minute)
-	calls := 0
-	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
-		// between the read and the write, replace it with a session of the same id, version and times
-		if calls++; calls == 1 {
-			require.NoError(t, store.Delete(t.Context(), "a"))
-			_, err := store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
-			require.NoError(t, err)
-		}
-		x.Data["k"] = raw("1")
-		return nil
+	updated := updateDuring(t, store, "a", func() { // with a session of the same id, version and times
+		require.NoError(t, store.Delete(t.Context(), "a"))
+		_, err := store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
+		require.NoError(t, err)
 	})
-	require.NoError(t, err)
-	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "new": raw("true")}, updated.Data)
-	require.Equal(t, 2, calls)
+	require.Equal(t, map[string]json.RawMessage{"n": raw("1"), "new": raw("true")}, updated.Data)
 }
 
 func testConcurrentCreates(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
-	const creators = 32
-	outcomes := make(chan error, creators)
-	var group sync.WaitGroup
-	for range creators {
-		group.Go(func() {
-			_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
-			outcomes <- err
-		})
-	}
-	group.Wait()
-	succeeded := 0
-	for range creators {
-		if err := <-outcomes; err == nil {
-			succeeded++
+	requireMade(t, 1, api.ErrSessionExists, concurrently(32, func(int) error {
+		return errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"}))
+	}))
+}
+
+// requireMade requires that so many of the creates have succeeded, and why the others have failed.
+func requireMade(t *testing.T, want int, otherwise error, errs []error) {
+	t.Helper()
+	made := 0
+	for _, err := range errs {
+		if err == nil {
+			made++
 		} else {
-			require.ErrorIs(t, err, api.ErrSessionExists)
+			require.ErrorIs(t, err, otherwise)
 		}
 	}
-	require.Equal(t, 1, succeeded)
+	require.Equal(t, want, made)
 }
 
 func testConcurrentUseAndEnd(t *testing.T, s *storeEnv) {

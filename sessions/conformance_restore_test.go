@@ -3,7 +3,6 @@ package sessions_test
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,41 +104,21 @@ func testRestoreFull(t *testing.T, s *storeEnv) {
 
 func testRestoreInvalid(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
-	for name, corrupt := range map[string]func(*sessions.Session){
-		"a bad id":            func(x *sessions.Session) { x.ID = "a/b" },
-		"no version":          func(x *sessions.Session) { x.Version = 0 },
-		"a version too high":  func(x *sessions.Session) { x.Version = 1 << 60 },
-		"used in the future":  func(x *sessions.Session) { x.LastAccessed = s.clock.read().Add(25 * time.Hour) },
-		"a ttl that is none":  func(x *sessions.Session) { x.TTL = -1 },
-		"a value, not JSON":   func(x *sessions.Session) { x.Data["k"] = raw("{") },
-		"used, then created":  func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
-		"no time of creation": func(x *sessions.Session) { x.CreatedAt = time.Time{} },
-	} {
-		session := s.foreign("a", time.Hour)
-		corrupt(session)
-		require.ErrorIs(t, errorOf(store.Restore(t.Context(), session)), api.ErrInvalid, name)
-	}
-	session := s.foreign("a", time.Hour)
-	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
-	require.ErrorIs(t, errorOf(store.Restore(t.Context(), session)), api.ErrPayloadTooLarge)
-	require.False(t, isLive(t, store, "a"))
+	s.rejectsInvalid(store, func(x *sessions.Session) error { return errorOf(store.Restore(t.Context(), x)) },
+		map[string]func(*sessions.Session){
+			"a version too high": func(x *sessions.Session) { x.Version = 1 << 60 },
+			"used in the future": func(x *sessions.Session) { x.LastAccessed = s.clock.read().Add(25 * time.Hour) },
+		})
 }
 
 func testRestoreDuringUpdate(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
-	calls := 0
-	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
-		if calls++; calls == 1 {
-			other := s.foreign("a", time.Hour)
-			other.Version, other.Data["restored"] = 20, raw("true")
-			restore(t, store, other, sessions.RestoredOlder)
-		}
-		x.Data["n"] = raw("1")
-		return nil
+	updated := updateDuring(t, store, "a", func() {
+		other := s.foreign("a", time.Hour)
+		other.Version, other.Data["restored"] = 20, raw("true")
+		restore(t, store, other, sessions.RestoredOlder)
 	})
-	require.NoError(t, err)
-	require.Equal(t, 2, calls)
 	require.Equal(t, int64(21), updated.Version)
 	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "restored": raw("true"), "n": raw("1")}, updated.Data)
 }

@@ -3,7 +3,10 @@ package sessions_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/sessions/embedded"
@@ -213,6 +217,56 @@ func list(t *testing.T, store sessions.Store, after string) (all []*sessions.Ses
 		all = append(all, session)
 	}
 	return all
+}
+
+// concurrently calls a function n times at once, and returns the errors.
+func concurrently(n int, do func(i int) error) []error {
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() { errs[i] = do(i) })
+	}
+	group.Wait()
+	return errs
+}
+
+// updateDuring updates a session, to which something happens between the first read and its write.
+func updateDuring(t *testing.T, store sessions.Store, id string, meanwhile func()) *sessions.Session {
+	t.Helper()
+	calls := 0
+	updated, err := store.Update(t.Context(), id, func(x *sessions.Session) error {
+		if calls++; calls == 1 {
+			meanwhile()
+		}
+		x.Data["n"] = raw("1")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	return updated
+}
+
+// rejectsInvalid requires that a store takes no session that no store can have created.
+func (s *storeEnv) rejectsInvalid(store sessions.Store, take func(*sessions.Session) error,
+	more map[string]func(*sessions.Session)) {
+	invalid := map[string]func(*sessions.Session){
+		"a bad id":                   func(x *sessions.Session) { x.ID = "a/b" },
+		"no version":                 func(x *sessions.Session) { x.Version = 0 },
+		"no creation time":           func(x *sessions.Session) { x.CreatedAt = time.Time{} },
+		"used before it was created": func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
+		"a ttl that is none":         func(x *sessions.Session) { x.TTL = -1 },
+		"a value, not JSON":          func(x *sessions.Session) { x.Data["k"] = raw("{") },
+	}
+	maps.Copy(invalid, more)
+	for name, corrupt := range invalid {
+		session := s.foreign("a", time.Hour)
+		corrupt(session)
+		require.ErrorIs(s.t, take(session), api.ErrInvalid, name)
+	}
+	session := s.foreign("a", time.Hour)
+	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
+	require.ErrorIs(s.t, take(session), api.ErrPayloadTooLarge)
+	require.False(s.t, isLive(s.t, store, "a"))
 }
 
 func raw(text string) json.RawMessage { return json.RawMessage(text) }

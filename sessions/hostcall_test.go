@@ -3,7 +3,6 @@ package sessions_test
 import (
 	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,17 +64,6 @@ func TestTheFirstUseCreatesTheSession(t *testing.T) {
 	}
 }
 
-func TestOtherHostCallsCreateNoSession(t *testing.T) {
-	h := newHostCallTest(t, sessions.Config{})
-	h.rejects(api.CodeSessionNotFound, "a", "session.update", `{"patch":{},"version":1}`)
-	h.rejects(api.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
-	require.Equal(t, "null", h.call("a", "programs.delete", `{"id":"p"}`))
-	require.Equal(t, "null", h.call("a", "session.delete", "{}"))
-	count, err := h.store.Count(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, count)
-}
-
 func TestGetUpdateTouchAndDelete(t *testing.T) {
 	now := time.Now()
 	h := newHostCallTest(t, sessions.Config{Now: func() time.Time { return now }})
@@ -133,17 +121,11 @@ func TestAFullStoreFailsTheHostCall(t *testing.T) {
 func TestConcurrentFirstUpdatesAreAllApplied(t *testing.T) {
 	h := newHostCallTest(t, sessions.Config{})
 	const workers = 50
-	var group sync.WaitGroup
-	failures := make(chan error, workers)
-	for i := range workers {
-		group.Go(func() {
-			_, err := h.calls.Serve(t.Context(), "a", "session.update", fmt.Appendf(nil, `{"patch":{"data":{"k%d":%d}}}`, i, i))
-			failures <- err
-		})
-	}
-	group.Wait()
-	for range workers {
-		require.NoError(t, <-failures)
+	for _, err := range concurrently(workers, func(i int) error {
+		patch := fmt.Appendf(nil, `{"patch":{"data":{"k%d":%d}}}`, i, i)
+		return errorOf(h.calls.Serve(t.Context(), "a", "session.update", patch))
+	}) {
+		require.NoError(t, err)
 	}
 	require.Len(t, h.session("a", "session.get", "").Data, workers)
 }
