@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -34,14 +33,21 @@ func stored() map[string]bool {
 	return names
 }
 
-func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
-	known := stored()
-	for _, file := range []string{"deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
-		"deploy/grafana/dashboards/tempool.json"} {
-		found := regexp.MustCompile(`\btempool_[a-z_]+`).FindAllString(docs.Read(t, file), -1)
-		require.NotEmpty(t, found)
-		for _, name := range found {
-			require.True(t, known[name], "%s queries %s", file, name)
+func TestAlertsDashboardAndPagesNameExistingMetrics(t *testing.T) {
+	require.Contains(t, docs.Read(t, "deploy/grafana/dashboards/tempool.json"), "tempool_")
+	series, either := stored(), stored()
+	for _, m := range catalogue {
+		either[m.Name] = true
+	}
+	name := regexp.MustCompile(`\btempool_[a-z_]+[a-z]\b`)
+	for file, text := range docs.Texts(t, "*.md", "docs/*.md", "docs/*/*.md", "examples/*/README.md",
+		"deploy/prometheus/*.yml", "deploy/grafana/dashboards/*.json") {
+		known := either
+		if strings.HasPrefix(file, "deploy/") { // it queries them
+			known = series
+		}
+		for _, found := range name.FindAllString(text, -1) {
+			require.True(t, known[found], "%s names %s", file, found)
 		}
 	}
 }
@@ -61,29 +67,4 @@ func TestEveryAlertHasASummaryAnActionAnEntryInTheManualAndTests(t *testing.T) {
 	}
 	require.Equal(t, len(rules), strings.Count(entries, "\n### Tempool"),
 		"the operations manual has entries for alerts that do not exist")
-}
-
-func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			GridPos struct{ X, Y, W, H int }
-			Targets []struct{ Expr string }
-			Type    string
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(docs.Read(t, "deploy/grafana/dashboards/tempool.json")), &dashboard))
-	taken := map[[2]int]string{}
-	for _, p := range dashboard.Panels {
-		if p.Type != "row" {
-			require.NotEmpty(t, p.Targets, p.Title)
-		}
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			require.Less(t, x, 24, p.Title)
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				require.Empty(t, taken[[2]int{x, y}], p.Title)
-				taken[[2]int{x, y}] = p.Title
-			}
-		}
-	}
 }

@@ -170,9 +170,7 @@ func TestAScrapeAsksForEverythingAtOnce(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		c := collector{config: Config{Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
-			SDK: NewSDK(), Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }},
-			stats: newWorkerStats(noProcess),
+		c := collector{config: testConfig(), stats: newWorkerStats(noProcess),
 			pools: newPoolStatuses(func(ctx context.Context, _ string) (api.PoolStatus, error) {
 				return api.PoolStatus{}, hangs(ctx)
 			}),
@@ -273,6 +271,18 @@ func (noProcesses) List() []*process.Process { return nil }
 func (noProcesses) Live() int                { return 0 }
 func (noProcesses) AbandonedFunctions() int  { return 0 }
 
+// testConfig is that of an agent without tracing, whose pool has one worker.
+func testConfig() Config {
+	return Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
+		SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
+		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: NewTransitions(),
+		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
+		Webhook:       func() events.Delivery { return events.Delivery{} },
+	}
+}
+
 // documented returns the rows of the tables in the operations manual: name, kind, unit and labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
@@ -327,17 +337,16 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	counted.Created("embedded")
 	counted.Removed("embedded", sessions.Expired, 3)
 	counted.Moved(true)
-	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(),
-		Logger: slog.New(slog.DiscardHandler),
-		Status: func(context.Context, string) (api.PoolStatus, error) {
-			return api.PoolStatus{Size: 2, Ready: 1, Stopping: true}, nil
-		},
-		Sessions: counted, LiveSessions: func(context.Context) map[string]int { return map[string]int{"embedded": 4} },
-		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: NewTransitions(),
-		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
-		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
-		Spans:         func() (int64, int64) { return 5, 4 },
-	})
+	c := testConfig()
+	c.Affinity, c.Sessions = bound, counted
+	c.Status = func(context.Context, string) (api.PoolStatus, error) {
+		return api.PoolStatus{Size: 2, Ready: 1, Stopping: true}, nil
+	}
+	c.LiveSessions = func(context.Context) map[string]int { return map[string]int{"embedded": 4} }
+	c.LogLinesDropped = func() int64 { return 5 }
+	c.Webhook = func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} }
+	c.Spans = func() (int64, int64) { return 5, 4 }
+	m := New(c)
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)
@@ -371,14 +380,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 }
 
 func TestTracedCallsAreExemplars(t *testing.T) {
-	config := Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
-		SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
-		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
-		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
-		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 0 }, Transitions: NewTransitions(),
-		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
-		Webhook:       func() events.Delivery { return events.Delivery{} },
-	}
+	config := testConfig()
 	scrape := func() string {
 		request, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
 		request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
