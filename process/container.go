@@ -23,7 +23,7 @@ const (
 	// engineName is the program of the container engine. Docker cannot pass the descriptors of the protocol frames to a
 	// container.
 	engineName = "podman"
-	// engineTimeout bounds a command of the engine that does not run a worker, and a removal with its further attempts.
+	// engineTimeout bounds the removal of containers, with its further attempts.
 	engineTimeout = 20 * time.Second
 
 	labelState       = "tempool.state" // the id of the state directory
@@ -204,30 +204,21 @@ const removeAttempts = 3
 func removeContainers(engine string, which ...string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
 	defer cancel()
+	arguments := append([]string{"rm", "--force", "--time", "0"}, which...)
 	for range removeAttempts {
-		if err = runEngine(ctx, engine, append([]string{"rm", "--force", "--time", "0"}, which...)...); err == nil {
+		cmd := exec.CommandContext(ctx, engine, arguments...)
+		output := &limitedBuffer{remaining: maxProbeOutput}
+		cmd.Env = engineEnvironment()
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, time.Second
+		if err = tree.StartChild(cmd); err == nil {
+			err = tree.WaitChild(cmd)
+		}
+		if err == nil {
 			return nil
 		}
+		err = fmt.Errorf("%s %s: %w: %s", engineName, strings.Join(arguments, " "), err, output.text())
 	}
 	return err
-}
-
-// runEngine runs a command of the engine, for at most engineTimeout.
-func runEngine(ctx context.Context, path string, arguments ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, arguments...)
-	output := &limitedBuffer{remaining: maxProbeOutput}
-	cmd.Env = engineEnvironment()
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, time.Second
-	err := tree.StartChild(cmd)
-	if err == nil {
-		err = tree.WaitChild(cmd)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", engineName, strings.Join(arguments, " "), err, output.text())
-	}
-	return nil
 }
 
 // variablesPrefix begins the names of the files in the state directory that hold the environments of containers. Each

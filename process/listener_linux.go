@@ -54,6 +54,14 @@ func (p *Process) ownsPort(port int) bool {
 	return true
 }
 
+// uid is the user of the program.
+func (p *Process) uid() string {
+	if c := p.plan.credentials; c != nil {
+		return strconv.FormatUint(uint64(c.UID), 10)
+	}
+	return strconv.Itoa(os.Geteuid())
+}
+
 // collectSockets adds the names of a process's open descriptors. It reports false if the agent may not read them.
 func collectSockets(pid int, sockets map[string]bool) (readable bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -214,14 +212,6 @@ func (p *Process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 func (p *Process) ownsSocket(conn *net.UnixConn) bool {
 	pid, _, known := tree.PeerOf(conn)
 	return known && (contain([]*Process{p}, pid) || tree.PeerName(conn) == p.plan.address.socket)
-}
-
-// uid is the user of the program.
-func (p *Process) uid() string {
-	if c := p.plan.credentials; c != nil {
-		return strconv.FormatUint(uint64(c.UID), 10)
-	}
-	return strconv.Itoa(os.Geteuid())
 }
 
 func (p *Process) setAddress(addr string) {
