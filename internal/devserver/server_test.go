@@ -131,16 +131,13 @@ func TestTwoServersUseDifferentPorts(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(one.UIURL(), "http://"))
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-}
 
-func TestAStoppedServerMayBeStoppedAgain(t *testing.T) {
-	server := start(t, Options{UIPort: NoUI})
-	pid := server.PID()
-	require.NoError(t, server.Stop(t.Context()))
-	<-server.Done()
+	pid := one.PID()
+	require.NoError(t, one.Stop(t.Context()))
+	<-one.Done()
 	require.False(t, alive(pid))
-	require.NoError(t, server.Stop(t.Context()))
-	require.Contains(t, server.LogTail(), "Server:")
+	require.NoError(t, one.Stop(t.Context()), "it may be stopped again")
+	require.Contains(t, one.LogTail(), "Server:")
 }
 
 func TestATakenPortFailsTheStart(t *testing.T) {
