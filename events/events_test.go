@@ -51,19 +51,6 @@ func TestAnEventIsACloudEvent(t *testing.T) {
 	require.Equal(t, "p", batch[0].Pool)
 }
 
-func TestAReaderThatIsTooSlowLearnsHowMuchItMissed(t *testing.T) {
-	l := newLog("here", 4)
-	slow := l.FromNow(Filter{})
-	add(l, 10)
-	ns, missed := numbers(t, slow)
-	require.Equal(t, []int{6, 7, 8, 9}, ns)
-	require.EqualValues(t, 6, missed)
-	add(l, 1)
-	ns, missed = numbers(t, slow)
-	require.Equal(t, []int{0}, ns)
-	require.Zero(t, missed)
-}
-
 func TestAReaderContinuesAfterAnID(t *testing.T) {
 	l := newLog("here", 8)
 	add(l, 3)
@@ -99,15 +86,6 @@ func TestAFilterSelects(t *testing.T) {
 	require.Equal(t, 1, count(Filter{Since: start.Add(time.Second)}))
 	require.Equal(t, 1, count(Filter{Pool: func(p string) bool { return p == "q" }}))
 	require.Equal(t, 1, count(Filter{Pool: func(p string) bool { return p == "" }}))
-}
-
-func TestParseTypes(t *testing.T) {
-	globs, err := ParseTypes("lease.*, worker.transitioned,")
-	require.NoError(t, err)
-	require.Equal(t, []string{"lease.*", "worker.transitioned"}, globs)
-	_, err = ParseTypes("leases.*")
-	require.ErrorContains(t, err, `"leases.*"`)
-	require.Equal(t, api.CodeInvalid, api.CodeOf(err))
 }
 
 func TestWaitEndsWithTheNextEventOrTheContext(t *testing.T) {
