@@ -63,7 +63,7 @@ func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 				return err == nil && entry != nil && entry.Parent == os.Getpid()
 			}, "it must be an orphan")
 			stops(t, p)
-			require.False(t, lives(t, escaped))
+			require.False(t, escaped.Exists(), "it is killed and reaped")
 		})
 	}
 }
@@ -71,24 +71,11 @@ func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 func TestNoDescendantSurvivesTheAgentsSIGKILL(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	agent := startTestAgent(t, t.TempDir(), "sh", "-c", escapes(file))
-	agent.reaper(t)
+	reaper := agent.reaper(t)
 	escaped := pidIn(t, file)
 	require.NoError(t, agent.Process.Kill())
 	gone(t, escaped, "the reaper must kill it")
-}
-
-func TestNoDescendantSurvivesTheNextAgent(t *testing.T) {
-	file, dir := filepath.Join(t.TempDir(), "pid"), t.TempDir()
-	agent := startTestAgent(t, dir, "sh", "-c", escapes(file))
-	reaper := agent.reaper(t)
-	escaped := pidIn(t, file)
-	pauses(t, reaper)
-	require.NoError(t, agent.Process.Kill())
-	_ = tree.WaitChild(agent.Cmd)
-	require.NoError(t, tree.Signal(reaper, syscall.SIGKILL))
-	require.True(t, lives(t, escaped), "otherwise this test proves nothing")
-	open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
-	require.False(t, lives(t, escaped))
+	gone(t, reaper, "the reaper must exit")
 }
 
 func TestAnEscapedProcessIsKilledWhileItsWorkerLives(t *testing.T) {

@@ -26,6 +26,10 @@ func TestWorkersThatNobodyRunsAnyMoreAreForgotten(t *testing.T) {
 	}
 	require.EqualValues(t, 1, s.Newest("p/0"))
 	require.Zero(t, s.Newest("p/1"), "so many have ended since")
+	_, found := s.Get("p/1", 7)
+	require.False(t, found)
+	require.Len(t, s.ended, maxExits)
+	require.Len(t, s.endOrder, maxExits)
 }
 
 func TestStartLimitsOfPoolsWithoutStartsAreForgotten(t *testing.T) {

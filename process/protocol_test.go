@@ -97,10 +97,6 @@ func TestAFramesWorkerThatExitsDuringItsStartFailsWithItsOutput(t *testing.T) {
 	require.NotContains(t, err.Error(), "context canceled")
 }
 
-func TestAFramesWorkerWithoutHelloTimesOut(t *testing.T) {
-	startsTooLate(t, open(t), python(t, `time.sleep(1000)`), "")
-}
-
 func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
 	sp := python(t, "warm = []", "@tempool.method", "def warm_up(**given): warm.append(given)", "@tempool.method",
 		"def warmed(): return warm")
@@ -266,16 +262,6 @@ func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {
 	startsTooLate(t, open(t), byHand("close", "silent"), "")
 }
 
-func TestTheSDKRepliesOverItsPipe(t *testing.T) {
-	p := begin(t, open(t), python(t, `
-@tempool.method
-def write_to_the_socket():
-    try: os.write(3, b"x")
-    except BrokenPipeError: return "refused"`))
-	require.Equal(t, `"refused"`, call(t, p, "write_to_the_socket", "null"),
-		"the host reads the pipe of this worker, and has shut the socket")
-}
-
 func TestAWorkerMakesHostCalls(t *testing.T) {
 	s := open(t, func(c *Config) {
 		c.HostCall = func(_ context.Context, call HostCall) ([]byte, error) {
@@ -313,29 +299,26 @@ func jsonrpc() spec.Spec {
 	return sp
 }
 
-func TestStderrOfAJSONRPCWorkerIsItsLog(t *testing.T) {
-	p := begin(t, open(t), jsonrpc())
-	require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "complain", "{}"))
-	eventually(t, func() bool { return len(p.Logs()) == 1 }, "no log line")
-	require.Equal(t, "stderr", p.Logs()[0].Stream)
-	require.NoError(t, p.Probe(t.Context()))
-	exit := stops(t, p)
-	require.True(t, exit.Interrupted)
-}
-
-func TestWhatAJSONRPCWorkerPrintsToStdoutIsItsLog(t *testing.T) {
+func TestWhatAJSONRPCWorkerPrintsIsItsLog(t *testing.T) {
 	p := begin(t, open(t), jsonrpc())
 	for range 3 {
 		require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "babble", "{}"))
 	}
-	var text string
-	for _, line := range p.Logs() {
-		require.Equal(t, "stdout", line.Stream)
-		text += line.Text + "\n"
+	require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "complain", "{}"))
+	printed := func(stream string) (text string) {
+		for _, line := range p.Logs() {
+			if line.Stream == stream {
+				text += line.Text + "\n"
+			}
+		}
+		return text
 	}
-	for _, printed := range []string{"this is not JSON", "neither is this", "nor this:"} {
-		require.Equal(t, 3, strings.Count(text, printed), text)
+	eventually(t, func() bool { return printed("stderr") == "complaint\n" }, "no log line")
+	for _, text := range []string{"this is not JSON", "neither is this", "nor this:"} {
+		require.Equal(t, 3, strings.Count(printed("stdout"), text), printed("stdout"))
 	}
+	require.NoError(t, p.Probe(t.Context()))
+	require.True(t, stops(t, p).Interrupted)
 }
 
 func TestReadLinesTruncatesLongLines(t *testing.T) {

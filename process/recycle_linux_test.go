@@ -19,18 +19,32 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// recycle has a clean process made, and waits for it.
-func recycle(t *testing.T, p *Process) {
+// made waits for a process that begin has made, and returns why there is none.
+func made(t *testing.T, p *Process, begin func(done func(error))) error {
 	t.Helper()
-	clean := make(chan struct{})
-	p.Recycle(func() { close(clean) })
+	done := make(chan error, 1)
+	begin(func(err error) { done <- err })
 	select {
-	case <-clean:
+	case err := <-done:
+		return err
 	case <-p.Done():
 		require.Fail(t, "the incarnation ended: "+p.Exit().Reason)
 	case <-time.After(waitTimeout):
-		require.Fail(t, "no clean process")
+		require.Fail(t, "no process was made")
 	}
+	return nil
+}
+
+// recycle has a clean process made, and waits for it.
+func recycle(t *testing.T, p *Process) {
+	t.Helper()
+	require.NoError(t, made(t, p, func(done func(error)) { p.Recycle(func() { done(nil) }) }))
+}
+
+// bind has a key's process started, and returns why it was not.
+func bind(t *testing.T, p *Process, b Binding) error {
+	t.Helper()
+	return made(t, p, func(done func(error)) { p.Bind(b, done) })
 }
 
 func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
@@ -113,22 +127,6 @@ def check():
 	p.Recycle(func() { t.Error("it is not ready") })
 	<-p.Done()
 	require.Contains(t, p.Exit().Reason, "broken")
-}
-
-// bind has a key's process started, and returns why it was not.
-func bind(t *testing.T, p *Process, b Binding) error {
-	t.Helper()
-	bound := make(chan error, 1)
-	p.Bind(b, func(err error) { bound <- err })
-	select {
-	case err := <-bound:
-		return err
-	case <-p.Done():
-		require.Fail(t, "the incarnation ended: "+p.Exit().Reason)
-	case <-time.After(waitTimeout):
-		require.Fail(t, "no process of the key")
-	}
-	return nil
 }
 
 func TestAProcessStartsWhenItsKeyComes(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -135,20 +134,6 @@ func TestAfterEndCallsEachFunctionOnce(t *testing.T) {
 	require.NoError(t, <-called)
 	<-p.Done()
 	require.Empty(t, called)
-}
-
-func TestExitsAreBounded(t *testing.T) {
-	s := open(t)
-	for i := range maxExits + 5 {
-		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
-		s.recordExit(p)
-	}
-	require.Len(t, s.ended, maxExits)
-	require.Len(t, s.endOrder, maxExits)
-	_, found := s.Get("p/0", 4)
-	require.False(t, found)
-	_, found = s.Get("p/0", 5)
-	require.True(t, found)
 }
 
 func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {

@@ -25,14 +25,6 @@ func armed(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	return p
 }
 
-func TestStopSendsSIGTERM(t *testing.T) {
-	p := begin(t, open(t), runs("sleep", "1000"))
-	exit := stops(t, p)
-	require.True(t, exit.Interrupted)
-	require.False(t, exit.Killed)
-	require.Equal(t, "SIGTERM", exit.Signal)
-}
-
 // A process in an uninterruptible wait does not exit when it is killed.
 func TestAProcessThatCannotBeKilledIsGivenUp(t *testing.T) {
 	s := open(t, func(c *Config) { c.killLimit = 100 * time.Millisecond })
@@ -58,55 +50,17 @@ func TestAProcessThatCannotBeKilledIsGivenUp(t *testing.T) {
 	eventually(t, func() bool { return !p.root.Exists() }, "it is reaped when it exits at last")
 }
 
-func TestStopKillsAGrandchildInItsOwnSession(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pid")
-	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+
-		`; while :; do sleep 1; done' & exec sleep 1000`))
-	grandchild := pidIn(t, file)
-	stops(t, p)
-	require.False(t, lives(t, grandchild))
-	require.False(t, grandchild.Exists(), "an adopted grandchild is reaped, not left as a zombie")
-}
-
-func TestTheReaperKillsAllTreesOfAKilledAgent(t *testing.T) {
-	dir := t.TempDir()
-	child, grandchild := filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
-	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c",
-		`echo $$ > `+child+`; setsid sh -c 'trap "" TERM HUP; echo $$ > `+grandchild+
-			`; while :; do sleep 1; done' & while :; do sleep 1; done`)
-	reaper := agent.reaper(t)
-	ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
-
-	require.NoError(t, agent.Process.Kill())
-	died := time.Now()
-	for _, id := range ids {
-		eventually(t, func() bool { return !lives(t, id) }, "a descendant is still running")
-	}
-	t.Logf("all descendants were gone %s after the agent's death", time.Since(died))
-	eventually(t, func() bool { return !lives(t, reaper) }, "the reaper must exit")
-}
-
-func TestAKilledReaperIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "pid")
-	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c", `echo $$ > `+file+`; while :; do sleep 1; done`)
-	first := agent.reaper(t)
-	worker := pidIn(t, file)
-	require.NoError(t, tree.Signal(first, syscall.SIGKILL))
-	require.NotEqual(t, first, agent.reaper(t))
-	require.NoError(t, agent.Process.Kill())
-	eventually(t, func() bool { return !lives(t, worker) }, "the new reaper must kill the worker")
-}
-
 func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		t.Run(map[bool]string{true: "by its record", false: "by its cookie alone"}[records], func(t *testing.T) {
 			dir := t.TempDir()
 			state, child, grandchild := filepath.Join(dir, "state"), filepath.Join(dir, "child"), filepath.Join(dir,
 				"grandchild")
-			agent := startTestAgent(t, state, "sh", "-c",
-				`echo $$ > `+child+`; setsid sh -c 'echo $$ > `+grandchild+
-					`; while :; do sleep 1; done' & while :; do sleep 1; done`)
+			script := `setsid sh -c 'echo $$ > ` + grandchild + `; while :; do sleep 1; done' & while :; do sleep 1; done`
+			if records {
+				script = escapes(grandchild)
+			}
+			agent := startTestAgent(t, state, "sh", "-c", `echo $$ > `+child+`; `+script)
 			reaper := agent.reaper(t)
 			ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
 			pauses(t, reaper)
@@ -211,58 +165,28 @@ func TestTheReaperIgnoresSignals(t *testing.T) {
 	require.True(t, lives(t, reaper))
 }
 
-func TestStopKillsATreeThatKeepsForking(t *testing.T) {
-	hop := filepath.Join(t.TempDir(), "hop.sh")
-	// Each process lives for 20 ms and leaves a successor in a session of its own, for at most 500 generations.
-	require.NoError(t, os.WriteFile(hop, []byte("[ $1 -gt 0 ] || exit\nsleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n"),
-		0o600))
-	p := begin(t, open(t), sh(`for i in 1 2 3; do setsid sh `+hop+` 500 & done; exec sleep 1000`))
-	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 3 }, "the forking processes must run")
-	exit := stops(t, p)
-	require.NotContains(t, exit.Reason, "survived")
-	require.Empty(t, cookieHolders(t, p.Info().Cookie))
-}
-
-func TestKillEndsATreeThatGrows(t *testing.T) {
-	bomb := filepath.Join(t.TempDir(), "bomb.sh")
-	// Each process leaves up to 3 others behind in sessions of their own, 5 generations deep: bounded, but it grows as
-	// fast as it can.
-	require.NoError(t, os.WriteFile(bomb, []byte(
-		"[ $1 -gt 0 ] && for i in 1 2 3; do setsid sh \"$0\" $(($1 - 1)) & done\nexec sleep 1000\n"), 0o600))
-	p := begin(t, open(t), sh(`sh `+bomb+` 5 & exec sleep 1000`))
-	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 10 }, "the tree must grow")
-	p.Kill("it grows")
-	require.True(t, ends(t, p).Killed)
-	require.Empty(t, cookieHolders(t, p.Info().Cookie))
-}
-
-func TestStopKillsADescendantWithoutCookie(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pid")
-	// The middle process keeps the descendant connected to the tree.
-	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+
-		`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
-	descendant := pidIn(t, file)
-	stops(t, p)
-	require.False(t, lives(t, descendant))
-}
-
-func TestStopKillsAnOrphanWithoutCookieThatWasSampled(t *testing.T) {
-	dir := t.TempDir()
-	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
-	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+
-		`; exec /bin/sleep 1000" & while [ ! -e `+leave+` ]; do sleep 0.01; done) & exec sleep 1000`))
-	descendant := pidIn(t, file)
-	eventually(t, func() bool {
-		_, err := p.Sample(t.Context())
-		return err == nil && p.members.Has(descendant)
-	}, "a sample must find it")
-	require.NoError(t, os.WriteFile(leave, nil, 0o600))
-	eventually(t, func() bool {
-		entry, err := tree.ReadEntry(descendant.PID)
-		return err == nil && entry.Parent == os.Getpid()
-	}, "it must be an orphan")
-	stops(t, p)
-	require.False(t, lives(t, descendant))
+func TestATreeThatKeepsForkingEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string // of each process in a session of its own, with how many generations are left
+		leaves int
+		end    func(*Process)
+	}{
+		// Each process lives for 20 ms and leaves a successor.
+		"stopped": {"sleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n", 500, func(p *Process) { p.requestStop(waitTimeout) }},
+		// Each process leaves up to 3 others behind: bounded, but it grows as fast as it can.
+		"killed": {"for i in 1 2 3; do setsid sh \"$0\" $(($1 - 1)) & done\nexec sleep 1000\n", 5,
+			func(p *Process) { p.Kill("it grows") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "fork.sh")
+			require.NoError(t, os.WriteFile(file, []byte("[ $1 -gt 0 ] || exec sleep 1000\n"+c.script), 0o600))
+			p := begin(t, open(t), sh(fmt.Sprintf("for i in 1 2 3; do setsid sh %s %d & done; exec sleep 1000", file, c.leaves)))
+			eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 5 }, "the tree must grow")
+			c.end(p)
+			require.NotContains(t, ends(t, p).Reason, "survived")
+			require.Empty(t, cookieHolders(t, p.Info().Cookie))
+		})
+	}
 }
 
 func TestAStrangerThatHoldsThePipesDoesNotBlockTheEnd(t *testing.T) {
