@@ -100,11 +100,6 @@ func TestEveryPairOfStateAndEventDoesWhatThePageSays(t *testing.T) {
 	require.Equal(t, 46, legal)
 }
 
-func TestAnUnknownStateTakesNoEvent(t *testing.T) {
-	_, err := lifecycle.Next(in("asleep"), event(lifecycle.Stop), epoch)
-	require.ErrorContains(t, err, `"asleep"`)
-}
-
 func TestAnExitNeedsItsFacts(t *testing.T) {
 	before := in(lifecycle.Ready)
 	after, err := lifecycle.Next(before, lifecycle.Event{Kind: lifecycle.Exited}, epoch)
@@ -349,14 +344,4 @@ func TestANoteIsOnRecordAndMovesNothing(t *testing.T) {
 		noted = lifecycle.Recorded(noted, lifecycle.RotationObserved, "again", began)
 	}
 	require.Len(t, noted.Ring, lifecycle.RingSize)
-}
-
-func TestNoStateTakesANoteForAnEvent(t *testing.T) {
-	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved, lifecycle.GaveUp,
-		lifecycle.LimitsApplied} {
-		for _, state := range lifecycle.States() {
-			_, allowed := lifecycle.Allowed(state, lifecycle.EventKind(kind))
-			require.False(t, allowed)
-		}
-	}
 }
