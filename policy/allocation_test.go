@@ -111,25 +111,6 @@ func TestSharesAreExactAndWithinBounds(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatUsesMoreNeverGetsLess(t *testing.T) {
-	draw := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
-		claims := make([]policy.Claim, 2+draw.IntN(10))
-		for i := range claims {
-			claims[i].Use = draw.Int64N(1000)
-		}
-		shares, err := policy.Split(spec.AllocationWeighted, draw.Int64N(1_000_000), claims)
-		require.NoError(t, err)
-		for i := range claims {
-			for j := range claims {
-				if claims[i].Use > claims[j].Use {
-					require.GreaterOrEqual(t, shares[i], shares[j])
-				}
-			}
-		}
-	}
-}
-
 // TestASplitIsWithinFivePercentOfTheBest compares with every possible split of small budgets, by the weighted geometric
 // mean of the shares.
 func TestASplitIsWithinFivePercentOfTheBest(t *testing.T) {

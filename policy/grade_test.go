@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,27 +47,6 @@ func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 		"Its CPU is 110 %: failing; good is below 50 (health.cpu_bands).",
 		"Its calls are 70 per minute: critical; good is below 30 (health.calls_bands).",
 	}}, all.Assess(busy))
-}
-
-func TestTheWorstOfThreeDecides(t *testing.T) {
-	draw := rand.New(rand.NewPCG(1, 2))
-	all := policy.Grading{MemoryMB: memoryBandsMB, CPUPercent: cpuBandsPercent, CallsPerMinute: callsPerMinuteBands}
-	for range 2_000 {
-		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120,
-			CallsPerMinute: draw.Float64() * 150}
-		a := all.Assess(r)
-		scores := []float64{
-			all.Assess(policy.Reading{MemoryBytes: r.MemoryBytes}).Score,
-			all.Assess(policy.Reading{CPUPercent: r.CPUPercent}).Score,
-			all.Assess(policy.Reading{CallsPerMinute: r.CallsPerMinute}).Score,
-		}
-		require.InDelta(t, min(scores[0], scores[1], scores[2]), a.Score, 1e-9)
-		require.GreaterOrEqual(t, a.Score, 0.0)
-		require.LessOrEqual(t, a.Score, 100.0)
-		worse := r
-		worse.MemoryBytes += draw.Int64N(100 * mb)
-		require.LessOrEqual(t, all.Assess(worse).Score, a.Score, "more memory never scores better")
-	}
 }
 
 func TestAnUnwellWorkerIsReplacedWhenItStaysUnwell(t *testing.T) {

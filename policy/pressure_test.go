@@ -1,8 +1,6 @@
 package policy_test
 
 import (
-	"encoding/json"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -58,34 +56,4 @@ func TestPressureFallsOnlyAfterAMinuteClearlyBelow(t *testing.T) {
 	require.False(t, at(150, plenty))
 	require.True(t, at(210, plenty))
 	require.Equal(t, policy.Pressure{Level: policy.PressureNone}, p)
-}
-
-func TestPressureDoesNotFlap(t *testing.T) {
-	draw := rand.New(rand.NewPCG(1, 2))
-	var p policy.Pressure
-	changes, fell := 0, 0
-	for i := range 3600 {
-		before := p.Level
-		next, changed, reason := p.Next(available(14+draw.Float64()*3), noon.Add(time.Duration(i)*time.Second))
-		require.NotEmpty(t, reason)
-		if changed {
-			changes++
-			if before != "" && next.Level == policy.PressureNone {
-				fell++
-			}
-		}
-		p = next
-	}
-	require.Equal(t, 1, changes, "figures that hover at a bound for an hour enter its level and stay")
-	require.Zero(t, fell)
-}
-
-func TestPressureSurvivesJSON(t *testing.T) {
-	p, _, _ := policy.Pressure{Level: policy.PressureHigh}.Next(plenty, noon)
-	require.Equal(t, noon, p.CalmSince)
-	text, err := json.Marshal(p)
-	require.NoError(t, err)
-	var back policy.Pressure
-	require.NoError(t, json.Unmarshal(text, &back))
-	require.Equal(t, p, back)
 }

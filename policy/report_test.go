@@ -90,11 +90,6 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p/0."},
 		},
-		"a worker that an operator stopped, whose process had to be killed": {
-			poolOf(like(0, func(w *worker) { w.State, w.resting, w.code = lifecycle.Killed, true, api.ReasonStopped }), well(1)),
-			StatusShort, nil,
-			[]string{"To start p/0 again: tempool workers restart p/0."},
-		},
 		"a worker that has finished, and one that is stopped until its host has memory": {
 			poolOf(like(0, func(w *worker) { w.State, w.resting, w.code = lifecycle.Finished, true, api.ReasonStopped }),
 				like(1, func(w *worker) { w.State, w.resting, w.code = lifecycle.Killed, true, api.ReasonMemoryPressure })),
@@ -208,11 +203,6 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
 			[]string{"workers were replaced 3 times for their memory or grade."},
 		},
-		"a critical grade": {
-			poolOf(like(0, func(w *worker) { w.Grade, w.Warnings = string(GradeCritical), warnings })), StatusHealthy,
-			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
-			[]string{"Expect p/0 to be replaced soon for a bad grade; raise the bands that the alert names"},
-		},
 		"all leased": {
 			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }),
 				like(1, func(w *worker) { w.State = lifecycle.Busy })),
@@ -246,17 +236,6 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			})), StatusShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."},
 			[]string{"Find out why the processes of p/1 end unexpectedly: tempool history p/1."},
-		},
-		"a decision that was only recorded": {
-			poolOf(like(0, func(w *worker) {
-				w.LastRotation = &api.RotationStatus{Observed: true, Reason: "Replacing worker: grade failing."}
-			})), StatusHealthy, nil,
-			[]string{"p/0 would have been replaced. Replacing worker: grade failing."},
-		},
-		"a replacement that came to nothing": {
-			poolOf(like(0, func(w *worker) { w.LastRotation = &api.RotationStatus{Failed: "no host has room"} })), StatusHealthy,
-			[]string{"warning p/0 Its replacement failed, so it stays in service: no host has room."},
-			[]string{"Nothing to do."},
 		},
 		"about to end": {
 			func() pool { p := poolOf(resting); p.status.Stopping = true; return p }(), StatusStopping,
