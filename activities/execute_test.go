@@ -38,10 +38,6 @@ type fakeTemporal struct {
 	heartbeats []api.ExecuteProgress
 }
 
-func newFakeTemporal(reply func(api.ExecuteProgress) error) *fakeTemporal {
-	return &fakeTemporal{reply: reply}
-}
-
 func (c *fakeTemporal) RecordActivityHeartbeat(_ context.Context, _ []byte, details ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +115,7 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 		"an error without a code": {errors.New("unexpected"), false, api.CodeUnavailable, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := execute(t, newFakeTemporal(accept),
+			_, err := execute(t, &fakeTemporal{reply: accept},
 				func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 					return nil, c.err
 				},
@@ -141,7 +137,7 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 
 func TestACallUnderALeaseGoesToItsHostAndEndsWithTheLease(t *testing.T) {
 	call := func(p fakeExecutor, pool, lease string) *temporal.ApplicationError {
-		activities := &Pool{Name: pool, Executor: p, Temporal: newFakeTemporal(accept),
+		activities := &Pool{Name: pool, Executor: p, Temporal: &fakeTemporal{reply: accept},
 			Logger: slog.New(slog.DiscardHandler), Placed: func() func() { return func() {} }}
 		var suite testsuite.WorkflowTestSuite
 		env := suite.NewTestActivityEnvironment()
@@ -164,7 +160,7 @@ func TestACallUnderALeaseGoesToItsHostAndEndsWithTheLease(t *testing.T) {
 }
 
 func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
-	c := newFakeTemporal(accept)
+	c := &fakeTemporal{reply: accept}
 	answer, err := execute(t, c, func(_ context.Context, r api.ExecuteRequest,
 		begun func(string, int64) error) ([]byte, error) {
 		require.NoError(t, begun("p/3", 7))
@@ -175,7 +171,7 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 	require.JSONEq(t, `{"a": 1}`, string(answer))
 
 	t.Run("an idempotent call is not recorded", func(t *testing.T) {
-		c := newFakeTemporal(accept)
+		c := &fakeTemporal{reply: accept}
 		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest,
 			begun func(string, int64) error) ([]byte, error) {
 			return nil, begun("p/3", 7)
@@ -184,7 +180,8 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 		require.Empty(t, c.recorded())
 	})
 	t.Run("a call whose start cannot be recorded is not sent", func(t *testing.T) {
-		_, err := execute(t, newFakeTemporal(func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }),
+		away := func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }
+		_, err := execute(t, &fakeTemporal{reply: away},
 			func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 				return nil, begun("p/3", 7)
 			}, api.ExecuteRequest{Method: "m"}, nil)
@@ -194,7 +191,7 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 		require.False(t, failure.NonRetryable())
 	})
 	t.Run("a call that was not sent is retracted", func(t *testing.T) {
-		c := newFakeTemporal(accept)
+		c := &fakeTemporal{reply: accept}
 		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest,
 			begun func(string, int64) error) ([]byte, error) {
 			require.NoError(t, begun("p/3", 7))
@@ -212,16 +209,16 @@ func TestAfterALostAttemptOnlyUnsentOrIdempotentCallsAreRetried(t *testing.T) {
 		return []byte("1"), nil
 	}
 	began := &api.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
-	_, err := execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"}, began)
+	_, err := execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m"}, began)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 	require.True(t, failure.NonRetryable())
 	require.Contains(t, failure.Message(), "there")
 
-	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
+	_, err = execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
-	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"},
+	_, err = execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m"},
 		&api.ExecuteProgress{Host: "there"})
 	require.NoError(t, err)
 }
@@ -243,17 +240,17 @@ func TestACallEndsWhenAHeartbeatSaysThatItsActivityEnded(t *testing.T) {
 			return reply
 		}
 	}
-	_, err := execute(t, newFakeTemporal(second(temporal.NewCanceledError())), untilCancelled,
+	_, err := execute(t, &fakeTemporal{reply: second(temporal.NewCanceledError())}, untilCancelled,
 		api.ExecuteRequest{Method: "m"}, nil)
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, err, &cancelled)
 
-	_, err = execute(t, newFakeTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled,
+	_, err = execute(t, &fakeTemporal{reply: second(serviceerror.NewNotFound("closed"))}, untilCancelled,
 		api.ExecuteRequest{Method: "m"}, nil)
 	require.ErrorContains(t, err, errActivityEnded.Error())
 
 	// While Temporal is unavailable, only the call's own timeout ends it.
-	_, err = execute(t, newFakeTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled,
+	_, err = execute(t, &fakeTemporal{reply: second(serviceerror.NewUnavailable("away"))}, untilCancelled,
 		api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
 	require.ErrorContains(t, err, context.DeadlineExceeded.Error())
 }

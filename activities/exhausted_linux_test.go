@@ -12,8 +12,7 @@ import (
 )
 
 func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane = idleDataPlane{}
+	h, r := sleepingHost(t)
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	restore := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
@@ -23,8 +22,6 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	}
 	exhausted := 0
 	h.Exhausted = func() { exhausted++; restore() }
-	r := request("sleep", "1000")
-	r.Spec = first.Spec()
 	_, err := executeStart(h, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)

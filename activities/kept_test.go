@@ -38,29 +38,21 @@ func nextHost(t *testing.T, o *observedHost, p *process.Process) (*observedHost,
 	return next, kept
 }
 
-func TestTheNextAgentReportsTheExitOfAProcessThatItTookOver(t *testing.T) {
+func TestAProcessThatItsWorkerDoesNotClaimIsKilledAndTheNextAgentReportsItsExit(t *testing.T) {
 	o := newObservedHost(t)
-	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
-	kept.Kill("for the test")
-	require.Equal(t, api.WatchExited, next.next().Event)
-	next.WaitMonitors()
-	require.Empty(t, o.reported)
-}
-
-func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
-	o := newObservedHost(t)
-	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
+	next, kept := nextHost(t, o, o.start())
 	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
 	e := next.next()
 	require.Equal(t, api.WatchExited, e.Event)
 	require.Contains(t, e.Reason, "did not claim it")
+	next.WaitMonitors()
+	require.Empty(t, o.reported)
 }
 
 func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 	o := newObservedHost(t)
-	next, kept := nextHost(t, o, o.start(func(*api.StartRequest) {}))
-	_, err := next.Watch(t.Context(),
-		api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: kept.Spec().Health})
+	next, kept := nextHost(t, o, o.start())
+	_, err := next.Watch(t.Context(), api.WatchRequest{Process: o.request.Process, Health: kept.Spec().Health})
 	require.NoError(t, err)
 	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
 	require.NoError(t, kept.Probe(t.Context()))
@@ -69,7 +61,7 @@ func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
 
 func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	o := newObservedHost(t)
-	p := o.start(func(*api.StartRequest) {})
+	p := o.start()
 	err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
 	require.ErrorContains(t, err, "left no instructions to observe p/1")
 }
@@ -103,10 +95,9 @@ func (rememberingDataPlane) Suspension(string, int64) *api.Suspension {
 func TestWhatTheGatewayKnowsIsHandedOver(t *testing.T) {
 	o := newObservedHost(t)
 	o.DataPlane = rememberingDataPlane{}
-	p := o.start(func(*api.StartRequest) {})
+	p := o.start()
 	usage := o.Release()
-	require.Equal(t, []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 3},
-		Usage: api.Usage{Requests: 1}}}, usage)
+	require.Equal(t, []api.ProcessUsage{{Process: o.request.Process, Usage: api.Usage{Requests: 1}}}, usage)
 	kept := process.Kept{Process: p, Note: o.Note(p)}
 	resumed := false
 	o.DataPlane = resumedDataPlane{resumed: func(usage api.Usage, suspended *api.Suspension, lease *api.Lease) {
@@ -139,8 +130,9 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	o := newObservedHost(t)
 	held := heldSuspensions{asked: make(chan struct{}), returned: new(atomic.Bool)}
 	o.DataPlane = held
-	p := o.start(func(r *api.StartRequest) { r.Spec.Pool.OnSuspend = spec.SuspendFreeze })
-	order := api.SuspendRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Generation: 1, LeaseID: "p.1.3.1",
+	o.request.Spec.Pool.OnSuspend = spec.SuspendFreeze
+	p := o.start()
+	order := api.SuspendRequest{Process: o.request.Process, Generation: 1, LeaseID: "p.1.3.1",
 		Timeout: spec.Duration(time.Hour)}
 	ended := make(chan error, 1)
 	go func() {

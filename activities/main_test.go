@@ -41,7 +41,7 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	require.NoError(t, err)
 	return &activities.Host{
 		ID: "h", Processes: s, Temporal: heartbeats(func(context.Context) error { return nil }), Observer: noObserver{},
-		Logger: logger, Epoch: func() int64 { return 1 },
+		Logger: logger, Epoch: func() int64 { return 1 }, DataPlane: idleDataPlane{}, Started: func(*process.Process) {},
 		Notify: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
 	}, p
 }

@@ -18,6 +18,7 @@ const eventTimeout = 2 * time.Minute
 // observedHost is a host, and what it reports and announces of p/1.
 type observedHost struct {
 	*activities.Host
+	request   api.StartRequest
 	t         *testing.T
 	reported  chan api.ProcessEvent
 	announced chan api.StartedProcess
@@ -25,9 +26,10 @@ type observedHost struct {
 }
 
 func newObservedHost(t *testing.T) *observedHost {
-	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
-	o := &observedHost{h, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
-	h.DataPlane, h.Started, h.Stopping = idleDataPlane{}, func(*process.Process) {}, o.stopping
+	h, r := sleepingHost(t)
+	r.RunID, r.Spec.Health.Interval = "first-run", spec.Duration(time.Hour)
+	o := &observedHost{h, r, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
+	h.Stopping = o.stopping
 	h.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
@@ -38,17 +40,9 @@ func newObservedHost(t *testing.T) *observedHost {
 }
 
 // start starts incarnation 3 of p/1.
-func (o *observedHost) start(change func(*api.StartRequest)) *process.Process {
+func (o *observedHost) start() *process.Process {
 	o.t.Helper()
-	r := request("sleep", "1000")
-	p0, known := o.Processes.Get("p/0", 1)
-	require.True(o.t, known)
-	command := r.Spec.Pool.Command
-	r.Spec, r.Failures, r.ShortLived, r.RunID = p0.Spec(), 0, false, "first-run"
-	r.Spec.Pool.Command = command
-	r.Spec.Health.Interval = spec.Duration(time.Hour)
-	change(&r)
-	_, err := executeStart(o.Host, r)
+	_, err := executeStart(o.Host, o.request)
 	require.NoError(o.t, err)
 	p, known := o.Processes.Get("p/1", 3)
 	require.True(o.t, known)
@@ -67,10 +61,13 @@ func (o *observedHost) next() api.ProcessEvent {
 	}
 }
 
-func TestAHostReportsTheExitOfAProcessItHasStarted(t *testing.T) {
+func TestAHostReportsTheExitOfAProcessAndForgetsTheProcess(t *testing.T) {
 	o := newObservedHost(t)
-	p := o.start(func(*api.StartRequest) {})
-	_, err := p.Stop(t.Context(), time.Nanosecond)
+	p := o.start()
+	_, err := o.Probe(t.Context(), api.WatchRequest{Process: o.request.Process})
+	require.NoError(t, err)
+	require.NotNil(t, o.Assessment("p/1", 3))
+	_, err = p.Stop(t.Context(), time.Nanosecond)
 	require.NoError(t, err)
 	e := o.next()
 	require.Equal(t, api.WatchExited, e.Event)
@@ -78,47 +75,31 @@ func TestAHostReportsTheExitOfAProcessItHasStarted(t *testing.T) {
 	require.NotNil(t, e.Usage)
 	o.WaitMonitors()
 	require.Empty(t, o.Heartbeat().Processes)
-}
-
-func TestNothingOfAProcessStaysWithItsHostAfterItsEnd(t *testing.T) {
-	o := newObservedHost(t)
-	p := o.start(func(*api.StartRequest) {})
-	_, err := o.Probe(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}})
-	require.NoError(t, err)
-	require.NotNil(t, o.Assessment("p/1", 3))
-	_, err = p.Stop(t.Context(), time.Nanosecond)
-	require.NoError(t, err)
-	o.WaitMonitors()
 	require.Eventually(t, func() bool { return o.Assessment("p/1", 3) == nil }, eventTimeout, 10*time.Millisecond)
 }
 
 func TestAHostReportsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
 	o := newObservedHost(t)
-	p := o.start(func(r *api.StartRequest) {
-		r.Spec.Health.Interval = spec.Duration(50 * time.Millisecond)
-	})
-	health := p.Spec().Health
-	require.Equal(t, spec.HealthExec, health.Kind)
+	o.request.Spec.Health.Interval = spec.Duration(50 * time.Millisecond)
+	p := o.start()
 	_, err := o.Watch(t.Context(),
-		api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: health, Probe: true, Failures: 1})
+		api.WatchRequest{Process: o.request.Process, Health: p.Spec().Health, Probe: true, Failures: 1})
 	require.NoError(t, err)
 	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is reported")
 }
 
 func TestAHostReportsOnceThatItStops(t *testing.T) {
 	o := newObservedHost(t)
-	o.start(func(*api.StartRequest) {})
+	o.start()
 	close(o.stopping)
 	require.Equal(t, api.WatchShutdown, o.next().Event)
 }
 
 func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 	o := newObservedHost(t)
-	p := o.start(func(r *api.StartRequest) { r.Rules.RequestLimit = 0 })
-	_, err := o.Watch(t.Context(), api.WatchRequest{
-		Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: p.Spec().Health,
-		Rules: api.WatchRules{MaxMemoryBytes: 1},
-	})
+	p := o.start()
+	_, err := o.Watch(t.Context(), api.WatchRequest{Process: o.request.Process, Health: p.Spec().Health,
+		Rules: api.WatchRules{MaxMemoryBytes: 1}})
 	require.NoError(t, err)
 	e := o.next()
 	require.Equal(t, api.WatchReplace, e.Event)
@@ -130,7 +111,8 @@ func TestAHostReportsOnceThatAProcessExceedsItsRules(t *testing.T) {
 
 func TestAHostAnnouncesAStart(t *testing.T) {
 	o := newObservedHost(t)
-	o.start(func(r *api.StartRequest) { r.Announce = &api.Announce{Reason: "on request", SpecVersion: 2, Starts: 4} })
+	o.request.Announce = &api.Announce{Reason: "on request", SpecVersion: 2, Starts: 4}
+	o.start()
 	starting, ready := <-o.announced, <-o.announced
 	require.Equal(t, lifecycle.Starting, starting.State)
 	require.Equal(t, "on request", starting.Reason, "the worker's own, which its state has")

@@ -40,7 +40,6 @@ func (idleDataPlane) Usage(string, int64) (api.Usage, int) { return api.Usage{},
 
 func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane = idleDataPlane{}
 	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
 	require.NoError(t, err)
 	request := api.RebalanceRequest{
@@ -71,7 +70,6 @@ func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 
 func TestABudgetBelowTheUsageChangesNothingAndReportsAProblem(t *testing.T) {
 	h, p := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane = idleDataPlane{}
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
 		Processes: []api.Process{worker}, Apply: true,
@@ -84,7 +82,7 @@ func TestABudgetBelowTheUsageChangesNothingAndReportsAProblem(t *testing.T) {
 
 func TestWithoutABudgetTheHostsMemoryIsSplitUpToTheLimits(t *testing.T) {
 	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.MemoryTotal = idleDataPlane{}, func() (int64, error) { return 8 << 30, nil }
+	h.MemoryTotal = func() (int64, error) { return 8 << 30, nil }
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
 		Processes: []api.Process{worker},

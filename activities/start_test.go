@@ -21,33 +21,24 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-func runStart(t *testing.T, r api.StartRequest) (result api.StartResult, err error) {
+// sleepingHost returns a host, and a request to start incarnation 3 of p/1 on it.
+func sleepingHost(t *testing.T) (*activities.Host, api.StartRequest) {
 	t.Helper()
-	return runStartWith(t, func(*process.Process) {}, r)
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	return h, api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Spec: first.Spec()}
 }
 
-// runStartThatExits is runStart of a program that exits with code 3 between its being ready and its probation.
-func runStartThatExits(t *testing.T, r api.StartRequest) (result api.StartResult, err error) {
+// startThatExits starts a program that exits with code 3 between its being ready and its probation.
+func startThatExits(t *testing.T, h *activities.Host, r api.StartRequest) error {
 	t.Helper()
 	release := filepath.Join(t.TempDir(), "exit")
 	r.Spec.Pool.Command = []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.01; done; exit 3`, release}
-	return runStartWith(t, func(p *process.Process) {
+	h.Started = func(p *process.Process) {
 		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		<-p.Done()
-	}, r)
-}
-
-func runStartWith(t *testing.T, started func(*process.Process),
-	r api.StartRequest) (result api.StartResult, err error) {
-	t.Helper()
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.Started = idleDataPlane{}, started
-	if r.Spec.Pool.Name == "" {
-		command := r.Spec.Pool.Command
-		r.Spec = first.Spec()
-		r.Spec.Pool.Command = command
 	}
-	return executeStart(h, r)
+	_, err := executeStart(h, r)
+	return err
 }
 
 func executeStart(h *activities.Host, r api.StartRequest) (result api.StartResult, err error) {
@@ -61,18 +52,11 @@ func executeStart(h *activities.Host, r api.StartRequest) (result api.StartResul
 	return result, err
 }
 
-func request(command ...string) api.StartRequest {
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Failures: 2, ShortLived: true}
-	r.Spec.Pool.Command = command
-	return r
-}
-
 func TestTheWorkerDecidesAfterAFailedStart(t *testing.T) {
-	_, err := runStart(t, request("/there/is/no/such/program"))
+	h, r := sleepingHost(t)
+	r.Spec.Pool.Command = []string{"/there/is/no/such/program"}
+	_, err := executeStart(h, r)
 	requireType(t, err, api.CodeStartFailed)
-	var failure *temporal.ApplicationError
-	require.ErrorAs(t, err, &failure)
-	require.True(t, failure.NonRetryable())
 }
 
 // failedStarts counts the starts that have failed.
@@ -85,12 +69,10 @@ func (f *failedStarts) StartFailed(api.Process, error) { f.n++ }
 
 func TestAStartThatBelongsToAnotherHostIsNoFailedStart(t *testing.T) {
 	for code, counted := range map[api.Code]int{api.CodeNoWorkers: 0, api.CodeStoreUnavailable: 1} {
-		h, first := newHost(t, withoutProtocol, "sleep", "1000")
+		h, r := sleepingHost(t)
 		observer := &failedStarts{}
 		h.Observer = observer
 		h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(code, "not here") }
-		r := request("sleep", "1000")
-		r.Spec = first.Spec()
 		_, err := executeStart(h, r)
 		require.ErrorContains(t, err, "not here")
 		require.Equal(t, counted, observer.n, "%s", code)
@@ -99,7 +81,7 @@ func TestAStartThatBelongsToAnotherHostIsNoFailedStart(t *testing.T) {
 
 // Otherwise the upgrade of one host would end workers that never restart, and open the breakers of pools.
 func TestAStartThatIsCutByTheStopOfItsAgentIsNoFailedStart(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h, r := sleepingHost(t)
 	observer := &failedStarts{}
 	h.Observer = observer
 	agent, stop := context.WithCancelCause(t.Context())
@@ -107,8 +89,6 @@ func TestAStartThatIsCutByTheStopOfItsAgentIsNoFailedStart(t *testing.T) {
 		stop(sdkworker.ErrWorkerShutdown)
 		return func(error) {}
 	}
-	r := request("sleep", "1000")
-	r.Spec = first.Spec()
 	r.Spec.Health.Command = []string{"false"} // never ready
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
@@ -121,7 +101,7 @@ func TestAStartThatIsCutByTheStopOfItsAgentIsNoFailedStart(t *testing.T) {
 
 // A heartbeat costs Temporal two operations on its database.
 func TestAStartThatIsOverSoonSendsNoHeartbeat(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h, r := sleepingHost(t)
 	h.Admit = func(context.Context, api.StartRequest) error { return api.Errorf(api.CodeStartFailed, "not here") }
 	began := time.Now()
 	h.Temporal = heartbeats(func(context.Context) error {
@@ -130,8 +110,6 @@ func TestAStartThatIsOverSoonSendsNoHeartbeat(t *testing.T) {
 		}
 		return nil
 	})
-	r := request("sleep", "1000")
-	r.Spec = first.Spec()
 	_, err := executeStart(h, r)
 	require.ErrorContains(t, err, "not here")
 }
@@ -164,7 +142,9 @@ func TestAnActivityHeartbeatsUntilItEnds(t *testing.T) {
 }
 
 func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
-	_, err := runStartThatExits(t, request())
+	h, r := sleepingHost(t)
+	r.Failures, r.ShortLived = 2, true
+	err := startThatExits(t, h, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Contains(t, failure.Message(), "within its probation of 500ms: exited with code 3")
@@ -174,20 +154,19 @@ func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
+	h, r := sleepingHost(t)
+	r.Failures, r.ShortLived = 2, true
 	began := time.Now()
-	_, err := runStart(t, request("sleep", "1000"))
+	_, err := executeStart(h, r)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(began), time.Second/2)
 
-	r := request()
-	r.Failures, r.ShortLived = 1, false
-	_, err = runStartThatExits(t, r)
-	require.NoError(t, err, "a first crash after a while asks for no probation")
+	r.Incarnation, r.Failures, r.ShortLived = 4, 1, false
+	require.NoError(t, startThatExits(t, h, r), "a first crash after a while asks for no probation")
 }
 
 func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	h, r := sleepingHost(t)
 	release := filepath.Join(t.TempDir(), "release")
 	h.Temporal = heartbeats(func(ctx context.Context) error {
 		_ = os.WriteFile(release, nil, 0o600) // now the process becomes ready
@@ -195,8 +174,6 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 		assert.LessOrEqual(t, time.Until(deadline), time.Second, "the interval here: one that hangs must not delay the next")
 		return serviceerror.NewDeadlineExceeded("no answer")
 	})
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}}
-	r.Spec = first.Spec()
 	r.Spec.Health.Command = []string{"test", "-e", release}
 	result, err := executeStart(h, r)
 	require.NoError(t, err)
@@ -205,12 +182,9 @@ func TestAStartContinuesWhileTemporalDoesNotAnswer(t *testing.T) {
 
 // Otherwise the next process would start as large, and would be rotated again.
 func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	h, r := sleepingHost(t)
 	release := filepath.Join(t.TempDir(), "release")
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3},
-		Rules: api.WatchRules{MaxMemoryBytes: 20e6}}
-	r.Spec = first.Spec()
+	r.Rules.MaxMemoryBytes = 20e6
 	// The large process has lost its parent.
 	r.Spec.Pool.Command = []string{"sh", "-c",
 		`(sh -c 'x=$(head -c 40000000 /dev/zero | tr "\0" x); echo >"$0"; while :; do sleep 1; done' "$0" &); ` +
@@ -224,8 +198,7 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 
 // The workers of two pools of the same name may start the same incarnation: both ask before either has begun.
 func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
-	h, first := newHost(t, withoutProtocol, "sleep", "1000")
-	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
+	h, r := sleepingHost(t)
 	var both sync.WaitGroup
 	both.Add(2)
 	h.Admit = func(context.Context, api.StartRequest) error {
@@ -233,8 +206,6 @@ func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
 		both.Wait()
 		return nil
 	}
-	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}}
-	r.Spec = first.Spec()
 	var starting sync.WaitGroup
 	for range 2 {
 		starting.Go(func() {

@@ -13,7 +13,6 @@ import (
 func TestASuspensionThatADrainOvertakesFreezesNothing(t *testing.T) {
 	h, p := newHost(t, func(sp *spec.Spec) { withoutProtocol(sp); sp.Pool.OnSuspend = spec.SuspendFreeze }, "sleep",
 		"1000")
-	h.DataPlane = idleDataPlane{}
 	_, err := h.Drain(t.Context(), api.DrainRequest{Process: worker, Timeout: spec.Duration(time.Minute)})
 	require.NoError(t, err)
 	result, err := h.Suspend(t.Context(), api.SuspendRequest{Process: worker, Generation: 1})
