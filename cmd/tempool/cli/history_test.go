@@ -41,21 +41,12 @@ func TestHistoryMarksGaps(t *testing.T) {
 	var list []lifecycle.Transition
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "history", "python/0", "--all", "-o", "json").out), &list))
 	require.Equal(t, transitions, list)
-}
 
-func TestAWholeHistoryIsReplayed(t *testing.T) {
-	first := lifecycle.Transition{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start, Timestamp: noon}
-	second := lifecycle.Transition{From: lifecycle.Starting, To: lifecycle.Ready, Event: lifecycle.StartSucceeded,
-		Timestamp: noon}
-	f := newFakeControlPlane(&fakePool{name: "python", history: []lifecycle.Transition{second}})
-	f.replayed = []lifecycle.Transition{first, second}
-	r := succeed(t, f, "history", "python/0", "--all", "-o", "json")
-	require.NotContains(t, r.err, "no longer available")
-	list := decode[[]lifecycle.Transition](t, r)
-	require.Equal(t, f.replayed, list)
-}
-
-func TestAnEmptyHistoryIsAnEmptyList(t *testing.T) {
-	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(&fakePool{name: "python"}), "history", "python/0", "-o",
-		"json").out)
+	f.replayed = []lifecycle.Transition{{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start,
+		Timestamp: noon}, transitions[0]}
+	whole := succeed(t, f, "history", "python/0", "--all", "-o", "json")
+	require.NotContains(t, whole.err, "no longer available")
+	require.Equal(t, f.replayed, decode[[]lifecycle.Transition](t, whole))
+	f.pools["python"].history = nil
+	require.Equal(t, "[]\n", ctl(t, f, "history", "python/0", "-o", "json").out)
 }

@@ -28,7 +28,7 @@ func poolFile(t *testing.T) string {
 	return path
 }
 
-func steps(statuses ...api.PoolStatus) []api.PoolStatus { return statuses }
+func steps[T any](all ...T) []T { return all }
 
 var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
 
@@ -94,26 +94,40 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 	}
 }
 
-// The number of an incarnation says nothing about failures: an earlier pool of the name may have used the numbers
-// before it.
-func TestAPoolThatIsStartedAgainMaySkipNumbers(t *testing.T) {
-	skipped := entry(1, lifecycle.Starting, 9,
-		"host a has run incarnation 8 of python/1 for an earlier pool of the same name")
-	skipped.Starts = 0
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
-		roster(entry(0, lifecycle.Ready, 1, ""), skipped),
-		bothReady,
-	)})
-	succeed(t, f, "pool", "start", "-f", poolFile(t))
-}
-
-func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
-		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")),
-		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
-		bothReady,
-	)})
-	succeed(t, f, "pool", "start", "-f", poolFile(t))
+func TestPoolStartSucceedsOrSaysWhatToDo(t *testing.T) {
+	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
+	skipped := entry(1, lifecycle.Starting, 9, "host a has run incarnation 8 of python/1 for an earlier pool")
+	skipped.Starts = 0 // the number of an incarnation says nothing about failures
+	ready, starting := entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")
+	for name, c := range map[string]struct {
+		pool     fakePool
+		startErr error
+		missing  []string
+		code     int
+		says     string // a pattern of the errors
+	}{
+		"numbers that an earlier pool has used": {pool: fakePool{statuses: steps(roster(ready, skipped), bothReady)}},
+		"a worker that was ready fails during the wait": {pool: fakePool{statuses: steps(
+			roster(ready, starting), roster(entry(0, lifecycle.Failed, 7, "crashed"), starting), bothReady)}},
+		"polls without an answer": {pool: fakePool{statusErrors: []error{unanswered, unanswered},
+			statuses: steps(bothReady)}, says: "python: waiting for an agent to answer\n"},
+		"no answer, despite a recent poller": {pool: fakePool{err: unanswered}, code: ExitFailed,
+			says: "probably no agent is running; start one with: tempool agent"},
+		"missing search attributes": {pool: fakePool{statuses: steps(bothReady)}, missing: []string{"TempoolPool"},
+			says: "tempool: warning: namespace test lacks the search attributes TempoolPool.*tempool setup"},
+		"a running pool": {startErr: api.Errorf(api.CodePoolExists, "pool python is running already"), code: ExitFailed,
+			says: "^tempool: pool python is running already\n$"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.pool.name, c.pool.view = "python", exampleView()
+			f := newFakeControlPlane(&c.pool)
+			f.startErr, f.missing = c.startErr, c.missing
+			limit := map[int]string{ExitOK: "1m", ExitFailed: "30ms"}[c.code]
+			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", limit)
+			requireCode(t, c.code, r)
+			require.Regexp(t, c.says, r.err)
+		})
+	}
 }
 
 func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
@@ -127,12 +141,6 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
 }
 
-func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
-	r := fail(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
-	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: tempool agent")
-}
-
 func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
 	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: `+
 		`tempool agent --labels gpu, or raise --capacity of an agent`,
@@ -141,22 +149,6 @@ func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
 	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; `+
 		`start an agent whose program registers it with worker.Register, or raise its --capacity`,
 		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Kind: spec.KindFunction, Function: "thumbnail"}))
-}
-
-func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
-	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered},
-		statuses: steps(bothReady)})
-	r := succeed(t, f, "pool", "start", "-f", poolFile(t))
-	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
-}
-
-func TestPoolStartWarnsAboutMissingSearchAttributes(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
-	f.missing = []string{"TempoolPool"}
-	r := succeed(t, f, "pool", "start", "-f", poolFile(t))
-	require.Contains(t, r.err, "tempool: warning: namespace test lacks the search attributes TempoolPool")
-	require.Contains(t, r.err, "tempool setup")
 }
 
 func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
@@ -168,13 +160,6 @@ func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 		require.Contains(t, r.err, "pool.toml:3: pool.sise")
 		require.Empty(t, f.requests)
 	}
-}
-
-func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
-	f := newFakeControlPlane()
-	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with tempool pool apply")
-	r := fail(t, f, "pool", "start", "-f", poolFile(t))
-	require.Equal(t, "tempool: pool python is running already; change it with tempool pool apply\n", r.err)
 }
 
 func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,16 +89,6 @@ func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
 		{Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
 }
 
-func TestStopOfOneWorker(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python",
-		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""),
-			api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
-		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
-	r := succeed(t, f, "workers", "stop", "python/1")
-	require.Equal(t, []string{"stop python/1"}, f.requests)
-	require.Equal(t, "python/1 is stopped\n", r.out)
-}
-
 func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 	busy := state(0, lifecycle.Busy, 1)
 	busy.Lease = &api.Lease{ID: "python.0.1.1", Holder: "alice"}
@@ -113,16 +104,6 @@ func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 	require.Contains(t, late.err, "is not done after 20ms; python/0 busy; the signal stays in effect")
 }
 
-func TestARefusedSignalFailsWithTheWorkersReason(t *testing.T) {
-	refusing := state(0, lifecycle.Stopping, 1)
-	refusing.LastRefusal = "2026-03-04T12:00:00Z suspend or resume: it is stopping"
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
-		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
-	r := fail(t, f, "workers", "suspend", "python/0")
-	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z "+
-		"suspend or resume: it is stopping")
-}
-
 func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{
 		0: {state(0, lifecycle.Ready, 1)},
@@ -135,67 +116,54 @@ func TestResumeSignalsOnlySuspendedWorkers(t *testing.T) {
 	require.Equal(t, "no worker to resume\n", none.out)
 }
 
-func TestResumeCancelsAPendingSuspend(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
-		states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
-	r := succeed(t, f, "workers", "resume", "python/1")
-	require.Equal(t, []string{"resume python/1"}, f.requests)
-	require.Equal(t, "python/1 is busy\n", r.out)
-}
-
-func TestWorkersInTheTargetStateGetNoSignal(t *testing.T) {
-	resting := roster(api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
-	for command, c := range map[string]struct {
-		status api.PoolStatus
-		state  lifecycle.State
-	}{
-		"drain": {resting, lifecycle.Stopped}, "stop": {resting, lifecycle.Stopped},
-		"suspend": {bothReady, lifecycle.Suspended}, "resume": {bothReady, lifecycle.Ready},
-	} {
-		for _, more := range []string{"--no-wait=false", "--no-wait"} {
-			f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(c.status),
-				states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
-			r := succeed(t, f, "workers", command, "python/0", more)
-			require.Empty(t, f.requests)
-			require.Equal(t, "python/0 is "+string(c.state)+"\n", r.out)
-		}
-	}
-}
-
-// The pool starts it again when its host has memory, unless an operator stops it, too.
-func TestAWorkerThatIsStoppedForMemoryGetsAnOperatorsStop(t *testing.T) {
-	stopped := roster(api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
-	stopped.StoppedForMemory = []int{0}
-	for _, command := range []string{"drain", "stop"} {
-		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopped),
-			states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 1)}}})
-		r := succeed(t, f, "workers", command, "python/0")
-		require.Equal(t, []string{command + " python/0"}, f.requests)
-		require.Equal(t, "python/0 is stopped\n", r.out)
-	}
-}
-
-func TestARestingWorkerCannotBeSuspended(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python",
-		statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
-		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
-	r := fail(t, f, "workers", "suspend", "python/0")
-	require.Contains(t, r.err, "worker python/0 has no process to suspend; run tempool workers restart to start one "+
-		"(it is "+
-		"failed)")
-	require.Empty(t, f.requests)
-}
-
-func TestNoWaitReturnsAfterTheSignal(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady),
-		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
-	r := succeed(t, f, "workers", "drain", "python/0", "--no-wait")
-	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)
-}
-
 func TestAnUnknownWorkerIsNamed(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
 	r := fail(t, f, "workers", "drain", "python/7", "-o", "json")
 	require.Equal(t, "worker_not_found", failure(t, r).Code)
 	require.Equal(t, "pool python has no worker 7; tempool ps python lists its workers", failure(t, r).Message)
+}
+
+func TestASignalOfOneWorker(t *testing.T) {
+	rests := roster(api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
+	forMemory := rests // the pool starts it again when its host has memory, unless an operator stops it, too
+	forMemory.StoppedForMemory = []int{0}
+	refusing := state(0, lifecycle.Stopping, 1)
+	refusing.LastRefusal = "12:00 suspend or resume: it is stopping"
+	is := func(s lifecycle.State) api.WorkerState { return state(0, s, 1) }
+	for _, c := range []struct {
+		line     string
+		statuses []api.PoolStatus
+		states   []api.WorkerState
+		sent     bool
+		says     string // a line of output, or a part of the error
+	}{
+		{"stop", steps(bothReady, rests), steps(is(lifecycle.Busy), is(lifecycle.Stopped)), true, "python/0 is stopped\n"},
+		{"resume", steps(bothReady), steps(is(lifecycle.Busy)), true, "python/0 is busy\n"}, // cancels a pending suspend
+		{"drain --no-wait", steps(bothReady), steps(is(lifecycle.Ready)), true,
+			"sent drain to python/0, which was ready\n"},
+		{"suspend", steps(bothReady), steps(is(lifecycle.Stopping), refusing), true,
+			"worker python/0 refused to suspend: 12:00 suspend or resume: it is stopping"},
+		{"suspend", steps(rests), steps(is(lifecycle.Failed)), false,
+			"worker python/0 has no process to suspend; run tempool workers restart to start one (it is failed)"},
+		{"drain", steps(forMemory), steps(is(lifecycle.Stopped)), true, "python/0 is stopped\n"},
+		{"stop", steps(forMemory), steps(is(lifecycle.Stopped)), true, "python/0 is stopped\n"},
+		// where the signal leads already
+		{"drain", steps(rests), steps(is(lifecycle.Stopped)), false, "python/0 is stopped\n"},
+		{"stop --no-wait", steps(rests), steps(is(lifecycle.Stopped)), false, "python/0 is stopped\n"},
+		{"suspend", steps(bothReady), steps(is(lifecycle.Suspended)), false, "python/0 is suspended\n"},
+		{"resume --no-wait", steps(bothReady), steps(is(lifecycle.Ready)), false, "python/0 is ready\n"},
+	} {
+		f := newFakeControlPlane(&fakePool{name: "python", statuses: c.statuses,
+			states: map[int][]api.WorkerState{0: c.states}})
+		signal, _, _ := strings.Cut(c.line, " ")
+		r := ctl(t, f, append(strings.Fields("workers "+c.line), "python/0")...)
+		if strings.HasSuffix(c.says, "\n") {
+			requireCode(t, ExitOK, r)
+			require.Equal(t, c.says, r.out, c.line)
+		} else {
+			requireCode(t, ExitFailed, r)
+			require.Contains(t, r.err, c.says)
+		}
+		require.Equal(t, map[bool][]string{true: {signal + " python/0"}}[c.sent], f.requests, c.line)
+	}
 }
