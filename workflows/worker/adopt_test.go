@@ -241,9 +241,10 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 // TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost: an agent that has left its processes to the next one takes
 // no order meanwhile.
 func TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost(t *testing.T) {
-	waits := map[string]time.Duration{}
+	waits, script := map[string]time.Duration{}, workflowtest.NewScript()
+	script.Scheduled = func(name string, o workflow.ActivityOptions) { waits[name] = o.ScheduleToStartTimeout }
 	env := workflowtest.NewEnvironment(nil,
-		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&observer{waits: waits}}})
+		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{script.Interceptor()}})
 	for _, name := range []string{api.ActivityWatch, api.ActivityProbe, api.ActivityReset, api.ActivitySuspend,
 		api.ActivityResume} {
 		env.RegisterActivityWithOptions(func(context.Context, any) error { return nil },
@@ -264,34 +265,4 @@ func TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost(t *testing.T) {
 	for activity, wait := range waits {
 		require.Greater(t, wait, 2*time.Minute+api.HostHeartbeatTimeout, activity)
 	}
-}
-
-// observer records how long activities wait until an agent takes them.
-type observer struct {
-	interceptor.WorkerInterceptorBase
-	waits map[string]time.Duration
-}
-
-func (o *observer) InterceptWorkflow(_ workflow.Context,
-	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &observedRun{interceptor.WorkflowInboundInterceptorBase{Next: next}, o}
-}
-
-type observedRun struct {
-	interceptor.WorkflowInboundInterceptorBase
-	*observer
-}
-
-func (r *observedRun) Init(next interceptor.WorkflowOutboundInterceptor) error {
-	return r.Next.Init(&observedCalls{interceptor.WorkflowOutboundInterceptorBase{Next: next}, r.observer})
-}
-
-type observedCalls struct {
-	interceptor.WorkflowOutboundInterceptorBase
-	*observer
-}
-
-func (c *observedCalls) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
-	c.waits[name] = workflow.GetActivityOptions(ctx).ScheduleToStartTimeout
-	return c.Next.ExecuteActivity(ctx, name, args...)
 }

@@ -90,12 +90,19 @@ func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
 	}, s.leaseEvents())
 }
 
-func TestARotationEmitsItsSteps(t *testing.T) {
+func TestARotationTakesOnlyLegalTransitionsAndEmitsItsSteps(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon", By: "me"}))
 	s.At(2*time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon", InPlace: true}))
 	s.At(3*time.Minute, s.cancel)
 	s.run(standalone())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded,
+		lifecycle.Drain, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+	}, s.events()[:6])
+	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
+	require.Equal(t, lifecycle.Stopped, s.history()[3].To)
+	require.Contains(t, s.history()[3].Reason, "incarnation 2")
 	require.Equal(t, []string{
 		"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator",
 		"rotation.requested 2 operator in place", "rotation.started 2 operator in place",

@@ -14,21 +14,6 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon", By: "me"}))
-	s.At(2*time.Minute, s.cancel)
-	s.run(standalone())
-	require.Equal(t, []lifecycle.EventKind{
-		lifecycle.Start, lifecycle.StartSucceeded,
-		lifecycle.Drain, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
-	}, s.events()[:6])
-	end := s.history()[3]
-	require.Equal(t, lifecycle.Stopped, end.To)
-	require.Contains(t, end.Reason, "incarnation 2")
-	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
-}
-
 // A pool learns from the agent that a process is ready, perhaps before its worker does.
 func TestARestartThatComesWithTheResultOfAStartLeavesTheProcessInServiceUntilTheNextIsReady(t *testing.T) {
 	s := newWorkerEnv(t)

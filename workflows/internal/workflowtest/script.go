@@ -79,6 +79,8 @@ type Script struct {
 	// Sent sees each signal to another workflow, if it is set, in the order in which the workflow sends them: the mocks of
 	// the environment run beside each other.
 	Sent func(name string, message any)
+	// Scheduled sees the options of each activity, if it is set.
+	Scheduled func(name string, options workflow.ActivityOptions)
 	// begun says that the current run's workflow runs. Until then the environment's clock follows the real one, so that
 	// on a busy machine a step may come before its first task: a query would fail, and a signal that is sent as that task
 	// continues as new would be lost. Steps wait.
@@ -240,6 +242,9 @@ type outbound struct {
 }
 
 func (o *outbound) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	if o.script.Scheduled != nil {
+		o.script.Scheduled(name, workflow.GetActivityOptions(ctx))
+	}
 	result := o.Next.ExecuteActivity(ctx, name, args...)
 	o.script.activities = append(o.script.activities, result)
 	return result
