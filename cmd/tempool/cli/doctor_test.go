@@ -139,19 +139,6 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			p.statuses[0].Ready, p.statuses[0].Workers[0].State = 0, lifecycle.Starting
 			p.states = map[int][]api.WorkerState{0: {state(0, lifecycle.Pending, 1)}}
 		}, levelProblem, "pools", "python/0: It waits for its start", "tempool pool status python"},
-		"a worker that gave up": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			s := &f.pools["python"].statuses[0]
-			s.Size, s.Workers[0].State, s.Workers[0].Resting = 2, lifecycle.Failed, true
-			s.Workers[0].ReasonCode = api.ReasonGaveUp
-		}, levelProblem, "pools", "python/0: It stays down until an operator", "tempool workers restart python/0"},
-		"no worker left": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			s := &f.pools["python"].statuses[0]
-			s.Ready, s.Workers[0].State, s.Workers[0].Resting = 0, lifecycle.Killed, true
-		}, levelProblem, "pools", "No worker of the pool is in service.", "tempool workers restart python/0"},
-		"nobody serves": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			s := &f.pools["python"].statuses[0]
-			s.Ready, s.Workers[0].State = 0, lifecycle.Suspended
-		}, levelProblem, "pools", "No worker of the pool is in service.", "tempool workers resume python/0"},
 		"paused starts": {func(f *fakeControlPlane, _ *api.AgentReport) {
 			f.pools["python"].statuses[0].StartsPaused = "7 starts failed in a row"
 		}, levelProblem, "pools", "7 starts failed in a row", "starts are retried"},
@@ -159,10 +146,6 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			f.pools["python"].statuses[0].Rollout = &api.Rollout{Reason: "apply of spec version 2", Waiting: []int{1},
 				Halted: "halted: odd answers (by ada)", ByOperator: true}
 		}, levelNote, "pools", "halted: odd answers (by ada)", "tempool workers restart python"},
-		"no room": {func(f *fakeControlPlane, _ *api.AgentReport) {
-			s := &f.pools["python"].statuses[0]
-			s.Ready, s.Workers[0].State, s.Workers[0].ReasonCode = 0, lifecycle.Pending, api.ReasonNoCapacity
-		}, levelProblem, "pools", "python/0", "--capacity"},
 		"root": {func(_ *fakeControlPlane, r *api.AgentReport) { r.Root = true }, levelWarning, "root", "run as root",
 			"pool.user"},
 		"a silent pool": {func(f *fakeControlPlane, _ *api.AgentReport) {
