@@ -123,44 +123,53 @@ func notify(t *testing.T, p *process.Process, uri, text string) {
 	require.NoError(t, p.Conn().Notify(t.Context(), request))
 }
 
-func TestAWorkerFindsTheProjectsFiles(t *testing.T) {
+func TestAWorkerAnswersAboutFilesAndTexts(t *testing.T) {
 	sp := pool(t)
 	p := setup.Start(t, setup.Host(t), sp, 1)
-	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
+	t.Run("the project's files", func(t *testing.T) {
+		uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
 
-	// The server usually has found the file when it is ready; on a fast machine it finds it when it is idle.
-	idle, timeout := time.NewTicker(500*time.Millisecond), time.After(setup.Timeout)
-	defer idle.Stop()
-	found := symbols(t, p, uri)
-	for len(found) == 0 {
-		select {
-		case <-idle.C:
-			found = symbols(t, p, uri)
-		case <-timeout:
-			require.Fail(t, "the server has not found the project's file")
+		// The server usually has found the file when it is ready; on a fast machine it finds it when it is idle.
+		idle, timeout := time.NewTicker(500*time.Millisecond), time.After(setup.Timeout)
+		defer idle.Stop()
+		found := symbols(t, p, uri)
+		for len(found) == 0 {
+			select {
+			case <-idle.C:
+				found = symbols(t, p, uri)
+			case <-timeout:
+				require.Fail(t, "the server has not found the project's file")
+			}
 		}
-	}
-	require.Len(t, found, 1)
-	require.Equal(t, "Basket", found[0].Name)
-	require.Len(t, found[0].Children, 2)
-	require.Equal(t, "prices", found[0].Children[0].Name)
-	require.Equal(t, "total", found[0].Children[1].Name)
+		require.Len(t, found, 1)
+		require.Equal(t, "Basket", found[0].Name)
+		require.Len(t, found[0].Children, 2)
+		require.Equal(t, "prices", found[0].Children[0].Name)
+		require.Equal(t, "total", found[0].Children[1].Name)
 
-	text := hover(t, p, uri, found[0].Children[1].SelectionRange.Start)
-	require.Contains(t, text, "total(self: Self@Basket) -> int")
-	require.Contains(t, text, "The sum of all prices, in cents.")
-}
-
-func TestANotificationOpensAnUnsavedText(t *testing.T) {
-	sp := pool(t)
-	p := setup.Start(t, setup.Host(t), sp, 1)
-	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "unsaved.py"))
-	require.Empty(t, symbols(t, p, uri))
-	notify(t, p, uri, "from basket import Basket\n\nmine = Basket({'früh\\n': 3}).total()\n")
-	found := symbols(t, p, uri)
-	require.Len(t, found, 1)
-	require.Equal(t, "mine", found[0].Name)
-	require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "the server has also read basket.py")
+		text := hover(t, p, uri, found[0].Children[1].SelectionRange.Start)
+		require.Contains(t, text, "total(self: Self@Basket) -> int")
+		require.Contains(t, text, "The sum of all prices, in cents.")
+	})
+	t.Run("an unsaved text", func(t *testing.T) {
+		uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "unsaved.py"))
+		require.Empty(t, symbols(t, p, uri))
+		notify(t, p, uri, "from basket import Basket\n\nmine = Basket({'früh\\n': 3}).total()\n")
+		found := symbols(t, p, uri)
+		require.Len(t, found, 1)
+		require.Equal(t, "mine", found[0].Name)
+		require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "the server has also read basket.py")
+	})
+	t.Run("after a cancelled call", func(t *testing.T) {
+		uri := open(t, p, sp)
+		total := position{Line: 11, Character: 8}
+		// The first request about a file may take seconds on a busy machine, and the server does not read the cancellation
+		// before its end.
+		require.NotEmpty(t, hover(t, p, uri, total))
+		setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
+		require.Len(t, symbols(t, p, uri), 1)
+		require.NoError(t, p.Conn().Err())
+	})
 }
 
 func TestAServerThatRequestsSettingsGetsDefaults(t *testing.T) {
@@ -174,18 +183,5 @@ func TestAServerThatRequestsSettingsGetsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
-	require.NoError(t, p.Conn().Err())
-}
-
-func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
-	sp := pool(t)
-	p := setup.Start(t, setup.Host(t), sp, 1)
-	uri := open(t, p, sp)
-	total := position{Line: 11, Character: 8}
-	// The first request about a file may take seconds on a busy machine, and the server does not read the cancellation
-	// before its end.
-	require.NotEmpty(t, hover(t, p, uri, total))
-	setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
-	require.Len(t, symbols(t, p, uri), 1)
 	require.NoError(t, p.Conn().Err())
 }

@@ -45,8 +45,9 @@ func use(t *testing.T, p *process.Process, tool string, args arguments) (text st
 	return result.Content[0].Text, result.IsError
 }
 
-func TestAWorkerListsItsTools(t *testing.T) {
-	p := setup.Start(t, setup.Host(t), pool(t), 1)
+func TestAWorkerListsItsToolsAndUsesThemOnRealFiles(t *testing.T) {
+	sp := pool(t)
+	p := setup.Start(t, setup.Host(t), sp, 1)
 	var listed struct {
 		Tools []struct {
 			Name        string         `json:"name"`
@@ -60,11 +61,6 @@ func TestAWorkerListsItsTools(t *testing.T) {
 		names = append(names, tool.Name)
 	}
 	require.Subset(t, names, []string{"read_text_file", "write_file", "list_directory", "search_files"})
-}
-
-func TestAWorkerUsesItsToolsOnRealFiles(t *testing.T) {
-	sp := pool(t)
-	p := setup.Start(t, setup.Host(t), sp, 1)
 
 	want, err := os.ReadFile(filepath.Join("files", "welcome.md"))
 	require.NoError(t, err)

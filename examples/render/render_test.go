@@ -13,23 +13,17 @@ import (
 
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T) *process.Process {
-	t.Helper()
+func TestAPageIsRenderedUntilTheBrowserDiesWhichTheWorkerReports(t *testing.T) {
 	need.Program(t, "chromium", "pkill")
 	s, err := spec.Load("pool.toml")
 	require.NoError(t, err)
-	return setup.Start(t, setup.Host(t), s, 1)
-}
-
-func TestAPageIsRenderedWithItsScript(t *testing.T) {
-	p := start(t)
+	p := setup.Start(t, setup.Host(t), s, 1)
 	for range 2 { // the browser stays open
 		answer, err := p.Conn().Call(t.Context(), wire.Request{
 			Method: "render", Payload: []byte(
@@ -44,20 +38,16 @@ func TestAPageIsRenderedWithItsScript(t *testing.T) {
 		require.Equal(t, color.RGBA{0, 128, 255, 255}, color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255})
 	}
 	var failure *wire.RemoteError
-	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "render"})
+	_, err = p.Conn().Call(t.Context(), wire.Request{Method: "render"})
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, "no_html", failure.Code)
 	require.False(t, failure.Fatal)
 	require.NoError(t, p.Probe(t.Context()))
-}
 
-func TestAWorkerWhoseBrowserDiedIsNotHealthyAndWantsToBeReplaced(t *testing.T) {
-	p := start(t)
 	require.NoError(t, exec.CommandContext(t.Context(), "pkill", "-KILL", "-P", strconv.Itoa(p.Info().PID),
 		"chromium").Run())
 	require.Error(t, p.Probe(t.Context()))
-	var failure *wire.RemoteError
-	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "render", Payload: []byte("<p>")})
+	_, err = p.Conn().Call(t.Context(), wire.Request{Method: "render", Payload: []byte("<p>")})
 	require.ErrorAs(t, err, &failure)
 	require.True(t, failure.Fatal)
 }
