@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -31,10 +30,8 @@ func TestCheckoutPrintsTheLease(t *testing.T) {
 	), r.out)
 	require.Equal(t, tempool.CheckoutOptions{Holder: "alice", Session: "s1", TTL: time.Minute}, f.pools["python"].options)
 
-	var lease api.Lease
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "checkout", "python/0", "--holder", "alice", "-o", "json").out),
-		&lease))
-	require.Equal(t, *exampleLease(), lease)
+	require.Equal(t, *exampleLease(),
+		decode[api.Lease](t, ctl(t, f, "checkout", "python/0", "--holder", "alice", "-o", "json")))
 	require.Equal(t, 0, *f.pools["python"].options.Slot)
 }
 

@@ -38,8 +38,7 @@ func TestEventsArePrintedOnALineEach(t *testing.T) {
 		"Newest:0 Follow:true Hosts:<nil>}"}, f.requests)
 	lines := strings.Split(strings.TrimSpace(ctl(t, f, "events", "-o", "json").out), "\n")
 	require.Len(t, lines, 2)
-	var event api.Event
-	require.NoError(t, json.Unmarshal([]byte(lines[0]), &event))
+	event := decode[api.Event](t, result{out: lines[0]})
 	require.JSONEq(t, string(f.events[0].event.Data), string(event.Data))
 	require.Equal(t, "a-1", event.ID)
 }

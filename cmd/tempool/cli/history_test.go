@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -38,9 +37,8 @@ func TestHistoryMarksGaps(t *testing.T) {
 	require.NotContains(t, newest.out, historyGapLine, "the newest are no claim to be all")
 	require.Empty(t, newest.err)
 
-	var list []lifecycle.Transition
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "history", "python/0", "--all", "-o", "json").out), &list))
-	require.Equal(t, transitions, list)
+	asJSON := ctl(t, f, "history", "python/0", "--all", "-o", "json")
+	require.Equal(t, transitions, decode[[]lifecycle.Transition](t, asJSON))
 
 	f.replayed = []lifecycle.Transition{{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start,
 		Timestamp: noon}, transitions[0]}

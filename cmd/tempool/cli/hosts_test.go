@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +26,7 @@ a     up     3      2h0m  default  3/10       64.0 MiB  42     3.0s       v1    
 b     lost   0      -              0/0        -         0      -          -        -
 `, ctl(t, f, "hosts").out)
 	require.Equal(t, "a\nb\n", ctl(t, f, "hosts", "-o", "name").out)
-	var rows []hostRow
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "hosts", "-o", "json").out), &rows))
+	rows := decode[[]hostRow](t, ctl(t, f, "hosts", "-o", "json"))
 	require.Equal(t, map[string]int{"python": 2, "js": 1}, rows[0].Pools)
 
 	processes := f.hosts[0].Heartbeat.Processes

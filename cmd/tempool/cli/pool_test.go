@@ -53,8 +53,7 @@ func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
 		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
 	r := succeed(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 	require.Empty(t, r.err)
-	view := decode[api.PoolWorkers](t, r)
-	require.Equal(t, exampleView(), view)
+	require.Equal(t, exampleView(), decode[api.PoolWorkers](t, r))
 }
 
 func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {

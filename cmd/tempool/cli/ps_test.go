@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -177,8 +176,7 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 		"python/2 ready: no answer, showing the pool's last report: no answer in time",
 	)), r.out)
 	require.NotContains(t, r.out, "leased to alice", "a busy worker needs no reason")
-	var asJSON poolView
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "status", "python", "-o", "json").out), &asJSON))
+	asJSON := decode[poolView](t, ctl(t, f, "pool", "status", "python", "-o", "json"))
 	require.Equal(t, policy.StatusShort, asJSON.Report.Overview.Status)
 	require.Equal(t, 4, asJSON.Size)
 
@@ -247,8 +245,7 @@ func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 		"python  1/1    2             apply: 0 done, restarting [], waiting []; halted: worker 1 did not come back: exit 1",
 	), r.out)
 
-	var pools []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
+	pools := decode[[]map[string]any](t, ctl(t, f, "pool", "list", "-o", "json"))
 	require.Equal(t, "python", pools[1]["pool"])
 }
 

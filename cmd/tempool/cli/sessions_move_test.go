@@ -35,8 +35,7 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 	f = poolThatMoves(moves, nil)
 	r = succeed(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
 	require.Empty(t, r.err)
-	got := decode[api.SessionMoves](t, r)
-	require.Equal(t, moves, got)
+	require.Equal(t, moves, decode[api.SessionMoves](t, r))
 	require.Equal(t, []string{"rebalance python map[0:2 1:1]"}, f.requests)
 
 	f = poolThatMoves(api.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)

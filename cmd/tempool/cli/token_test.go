@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,8 +30,7 @@ func TestTokensAreAddedListedAndRemoved(t *testing.T) {
 	require.NotContains(t, string(text), secret)
 
 	r = succeed(t, f, "token", "add", "ops", "--rights", "admin", "--tokens", path, "-o", "json")
-	var made struct{ Name, Token string }
-	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
+	made := decode[struct{ Name, Token string }](t, r)
 	require.Equal(t, "ops", made.Name)
 	require.NoError(t, tokens.Reload())
 	require.True(t, tokens.Lookup(made.Token).EveryPool())

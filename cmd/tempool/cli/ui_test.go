@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -38,9 +37,7 @@ func TestTheDashboardOpensAtAnAgentOfThisMachine(t *testing.T) {
 
 	f.browsed = nil
 	require.Equal(t, link.URL+"\n", ctl(t, f, "ui", "--print").out)
-	var printed tempool.DashboardLink
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "ui", "-o", "json").out), &printed))
-	require.Equal(t, link, printed)
+	require.Equal(t, link, decode[tempool.DashboardLink](t, ctl(t, f, "ui", "-o", "json")))
 	require.Empty(t, f.browsed)
 
 	f.browseErr = errors.New("no display is available")
