@@ -10,6 +10,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
+
 // A worker gives up during a rollout, the pool continues as new, and the next spec mends both.
 func TestAlertsAreRaisedAndClearedOnce(t *testing.T) {
 	for _, continues := range []bool{false, true} {
@@ -26,7 +28,6 @@ func TestAlertsAreRaisedAndClearedOnce(t *testing.T) {
 				require.Greater(t, p.runs, 1)
 			}
 			const halted = `{"alert":"rollout_halted","reason":"halted: worker 0 did not come back: the model file is missing"}`
-			const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
 			require.Equal(t, []string{
 				`/pools/t pool.applied {"spec_version":2}`,
 				`/pools/t alert.raised ` + halted, `/pools/t/workers/0 alert.raised ` + gaveUp,
@@ -51,7 +52,6 @@ func TestAnAlertOfAStateThatDoesNotRecordItIsRaised(t *testing.T) {
 	run.Spec.Pool.Command = []string{neverStarts}
 	p.run(run)
 	require.Equal(t, 2, p.runs)
-	const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
 	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
 		p.emitted[before:])
 }
@@ -73,7 +73,6 @@ func TestAPoolThatStopsClearsItsAlerts(t *testing.T) {
 	run := poolOf(1)
 	run.Spec.Pool.Command = []string{neverStarts}
 	p.run(run)
-	const gaveUp = `{"alert":"worker_gave_up","reason":"the model file is missing"}`
 	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
 		p.emitted)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -48,12 +47,7 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 				}
 				return result, nil
 			}
-			p.At(4*time.Second, func() {
-				for i, a := range p.workers {
-					a.entry.Host = []string{"a", "a", "b"}[i]
-					a.report(lifecycle.Ready)
-				}
-			})
+			p.At(4*time.Second, func() { p.placeOn("a", "a", "b") })
 			p.At(time.Minute, func() {
 				require.Equal(t, 2, p.rebalances())
 				s := p.status()
@@ -85,12 +79,7 @@ func TestSharesEndWithTheirWorkersAndWithTheAllocation(t *testing.T) {
 		}
 		return result, nil
 	}
-	p.At(4*time.Second, func() {
-		for _, a := range p.workers {
-			a.entry.Host = "h"
-			a.report(lifecycle.Ready)
-		}
-	})
+	p.At(4*time.Second, p.onOneHost)
 	p.At(time.Minute, func() { require.Len(t, p.status().Shares, 2) })
 	p.updateAt(time.Minute+time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
 	p.At(2*time.Minute, func() { require.Len(t, p.status().Shares, 1, "its worker is gone") })

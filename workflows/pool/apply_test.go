@@ -38,5 +38,3 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 		`/pools/t pool.applied {"spec_version":3,"reason":"requested by bob"}`,
 	}, p.emitted)
 }
-
-// The workers have a newer spec than the pool remembers, and ignore what is older.

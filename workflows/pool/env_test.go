@@ -374,6 +374,14 @@ func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) 
 	return api.ReserveWorkerResult{Problem: "clients have leased all of them"}, nil
 }
 
+// placeOn has the workers report that they are ready on these hosts, in turn.
+func (p *fakePool) placeOn(hosts ...string) {
+	for i := range len(p.workers) {
+		p.workers[i].entry.Host = hosts[i%len(hosts)]
+		p.workers[i].report(lifecycle.Ready)
+	}
+}
+
 // rebalances counts the requests to split a budget.
 func (p *fakePool) rebalances() int {
 	p.activitiesMu.Lock()

@@ -7,17 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
 
 func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 	p := newFakePool(t)
-	p.At(4*time.Second, func() {
-		for i, a := range p.workers {
-			a.entry.Host = []string{"a", "b"}[i%2]
-			a.report(lifecycle.Ready)
-		}
-	})
+	p.At(4*time.Second, func() { p.placeOn("a", "b") })
 	p.signalAt(5*time.Second, api.SignalFilesChanged,
 		api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
 	p.At(time.Minute, func() {

@@ -72,14 +72,8 @@ func TestADrainDoesNotOvertakeARestart(t *testing.T) {
 
 func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T) {
 	p := newFakePool(t)
-	on := func(host string, slots ...int) {
-		for _, slot := range slots {
-			p.workers[slot].entry.Host = host
-			p.workers[slot].report(lifecycle.Ready)
-		}
-	}
 	var none, some, during *workflowtest.UpdateResult
-	p.At(5*time.Second, func() { on("a", 0, 2); on("b", 1) })
+	p.At(5*time.Second, func() { p.placeOn("a", "b") })
 	p.At(6*time.Second, func() {
 		none = p.update(api.UpdateRestart, api.RestartRequest{Host: "c"})
 		some = p.update(api.UpdateRestart, api.RestartRequest{Host: "a"})

@@ -20,12 +20,7 @@ func (p *fakePool) pressure(level string) {
 	p.env.SignalWorkflow(api.SignalMemoryPressure, m)
 }
 
-func (p *fakePool) onOneHost() {
-	for _, a := range p.workers {
-		a.entry.Host = "h"
-		a.report(lifecycle.Ready)
-	}
-}
+func (p *fakePool) onOneHost() { p.placeOn("h") }
 
 func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *testing.T) {
 	p := newFakePool(t)

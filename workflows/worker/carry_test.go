@@ -66,8 +66,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			script:  func(s *workerEnv) { s.At(2*time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"})) },
 			overdue: 150 * time.Second, checkAt: 4 * time.Minute,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 3, st.Incarnation)
+				s.ready(3)
 				require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
 			},
 		},
@@ -80,8 +79,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			spec: func(sp *spec.Spec) { sp.Rotation.DrainTimeout = spec.Duration(time.Minute) }, overdue: 40 * time.Second,
 			checkAt: 51 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 2, st.Incarnation)
+				s.ready(2)
 				require.Equal(t, 2, s.counted(&s.starts))
 			},
 		},
@@ -103,8 +101,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			spec: func(sp *spec.Spec) { sp.Lease.OnExpiry = spec.ExpiryReset }, overdue: 6 * time.Second,
 			checkAt: 20 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 1, st.Incarnation)
+				s.ready(1)
 			},
 		},
 	} {

@@ -25,9 +25,7 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 		require.Regexp(t, `^new disk \(by op\): `, s.state().Reason, "who stopped it, why, and how its process ended")
 		s.signal(api.SignalRestart, api.Order{})()
 	})
-	s.At(5*time.Second, func() {
-		s.ready(2)
-	})
+	s.At(5*time.Second, func() { s.ready(2) })
 	s.runThrough(standalone())
 	require.Contains(t, s.events(), lifecycle.Drained)
 }

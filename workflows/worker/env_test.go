@@ -34,7 +34,6 @@ type workerEnv struct {
 
 	starts, stops, probes int
 	stateSize             int    // of the newest run's input, in bytes of JSON
-	sizes                 []int  // as steps note them
 	sent                  []sent // what the worker said to its pool
 
 	// counting guards starts, stops and probes: activities run beside each other and the steps.

@@ -82,9 +82,7 @@ func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T)
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		require.Contains(t, s.state().Reason, "the GPU is gone (failure 1 of 3)")
 	})
-	s.At(3*time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
-		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed}},
-	}}))
+	s.At(3*time.Second, s.signal(api.SignalProcessEvents, observed(api.WatchResult{Event: api.WatchProbePassed})))
 	s.At(4*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	for i := range 3 {
 		s.At(5*time.Second+time.Duration(i)*time.Millisecond, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
@@ -95,9 +93,8 @@ func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T)
 
 func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
-		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchExited}}, // no host sends it, but a stranger may
-	}}))
+	// no host sends it, but a stranger may
+	s.At(time.Second, s.signal(api.SignalProcessEvents, observed(api.WatchResult{Event: api.WatchExited})))
 	s.At(2*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	s.runThrough(standalone())
 }
@@ -112,8 +109,7 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		require.Contains(t, s.state().Reason, "the GPU is gone")
 	})
-	passed := api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1,
-		WatchResult: api.WatchResult{Event: api.WatchProbePassed}}}}
+	passed := observed(api.WatchResult{Event: api.WatchProbePassed})
 	s.At(6*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(7*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(8*time.Second, s.signal(api.SignalProcessEvents, unhealthy("again")))
@@ -123,9 +119,13 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 	s.runThrough(standalone())
 }
 
+// observed is what a host has observed of the first incarnation.
+func observed(r api.WatchResult) api.ProcessEvents {
+	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: r}}}
+}
+
 func unhealthy(reason string) api.ProcessEvents {
-	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1,
-		WatchResult: api.WatchResult{Event: api.WatchUnhealthy, Reason: reason}}}}
+	return observed(api.WatchResult{Event: api.WatchUnhealthy, Reason: reason})
 }
 
 func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {
@@ -135,8 +135,7 @@ func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {
 	again.Events[0].Cause = api.CauseUnhealthy
 	s.At(2*time.Second, s.signal(api.SignalProcessEvents, again))
 	s.At(10*time.Second, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.ready(2)
 		m := s.metrics()
 		require.Zero(t, m.ConsecutiveFailures)
 		require.Equal(t, map[string]int64{string(api.CauseUnhealthy): 1}, m.RestartsByReason)

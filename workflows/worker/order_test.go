@@ -133,8 +133,7 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 		require.EqualValues(t, 1, s.state().Incarnation)
 		restart()
 	})
-	s.At(31*time.Minute, s.signal(api.SignalProcessEvents,
-		api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: crash(0).result}}}))
+	s.At(31*time.Minute, s.signal(api.SignalProcessEvents, observed(crash(0).result)))
 	s.At(40*time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 1, s.state().SpecVersion)

@@ -33,10 +33,7 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 			s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("10 calls in a row failed")))
 			var late, next *workflowtest.UpdateResult
 			s.At(10*time.Second, func() {
-				st := s.state()
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, 1, st.Incarnation, "the same process")
-				require.Nil(t, st.Lease)
+				require.Nil(t, s.ready(1).Lease, "the same process")
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				require.Empty(t, s.metrics().RestartsByReason)
 				late = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
@@ -95,8 +92,6 @@ func TestAWorkerThatCrashesWhileItIsResetComesBackLikeAnyOther(t *testing.T) {
 		return api.ResetResult{Problem: "the process has ended"}, nil
 	}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
-	s.At(20*time.Second, func() {
-		s.ready(2)
-	})
+	s.At(20*time.Second, func() { s.ready(2) })
 	s.runThrough(resettable())
 }

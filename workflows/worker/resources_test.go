@@ -30,8 +30,7 @@ func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 		require.Contains(t, s.events(), lifecycle.Hold)
 	})
 	s.At(time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.EqualValues(t, 21, s.state().Incarnation, "no number is used twice on a host")
+		s.ready(21) // no number is used twice on a host
 		require.Zero(t, s.metrics().ConsecutiveFailures)
 	})
 	s.runThrough(standalone())

@@ -92,10 +92,10 @@ func TestTheLastReportOfALostAgentCounts(t *testing.T) {
 }
 
 // lastReport has a host observe usage, and its agent end, of which four requests had been reported.
-func lastReport(t *testing.T, observed *api.Usage, served int64) {
+func lastReport(t *testing.T, seen *api.Usage, served int64) {
 	s := newWorkerEnv(t)
-	s.At(30*time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
-		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed, Usage: observed}}}}))
+	s.At(30*time.Second, s.signal(api.SignalProcessEvents,
+		observed(api.WatchResult{Event: api.WatchProbePassed, Usage: seen})))
 	s.At(time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "other", Epoch: 9, Reason: "not here"}))
 	s.At(time.Minute, s.signal(api.SignalEpochEnded,
 		api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost",

@@ -46,9 +46,7 @@ func TestARunWithManyCancelledTasksContinuesAsNew(t *testing.T) {
 		s.At(at, s.signal(api.SignalSuspend, api.Control{}))
 		s.At(at+5*time.Second, s.signal(api.SignalResume, api.Control{}))
 	}
-	s.At(turns*10*time.Second, func() {
-		s.ready(1)
-	})
+	s.At(turns*10*time.Second, func() { s.ready(1) })
 	s.runThrough(standalone())
 	require.GreaterOrEqual(t, s.runs, 3)
 	require.LessOrEqual(t, s.runs, 6, "and no more often than that")
