@@ -12,24 +12,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{Reason: "new disk", By: "op"}))
-	s.At(3*time.Second, func() {
-		require.Equal(t, lifecycle.Draining, s.state().State)
-		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})()
-	})
-	s.At(4*time.Second, func() {
-		require.Equal(t, lifecycle.Stopped, s.state().State)
-		require.Regexp(t, `^new disk \(by op\): `, s.state().Reason, "who stopped it, why, and how its process ended")
-		s.signal(api.SignalRestart, api.Order{})()
-	})
-	s.At(5*time.Second, func() { s.ready(2) })
-	s.runThrough(standalone())
-	require.Contains(t, s.events(), lifecycle.Drained)
-}
-
 // An overloaded Temporal loses the task of an activity on its way to an agent, and then waits for its end.
 func TestAStopThatHasNotReachedItsHostIsRepeated(t *testing.T) {
 	s := newWorkerEnv(t)
@@ -44,16 +26,6 @@ func TestAStopThatHasNotReachedItsHostIsRepeated(t *testing.T) {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
 		require.Equal(t, "new disk (by op): stopped gracefully", s.state().Reason)
 	})
-	s.runThrough(standalone())
-}
-
-// The host knows of the calls of the pool that are in flight, and of the sessions that the program has to release.
-func TestADrainWithoutALeaseWaitsForItsHost(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.slow = map[string]time.Duration{api.ActivityDrain: 2 * time.Second}
-	s.At(time.Second, s.signal(api.SignalDrain, api.Control{}))
-	s.At(2*time.Second, func() { require.Equal(t, lifecycle.Draining, s.state().State) })
-	s.At(4*time.Second, func() { require.Equal(t, lifecycle.Stopped, s.state().State) })
 	s.runThrough(standalone())
 }
 

@@ -54,23 +54,6 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	require.Positive(t, hint.RetryAfterMS)
 }
 
-func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
-	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second,
-		"longer than the default": 100 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
-			s.At(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
-			s.At(ttl+3*time.Second, func() {
-				s.ready(2)
-				require.Zero(t, s.metrics().ConsecutiveFailures)
-			})
-			s.runThrough(standalone())
-			require.Contains(t, s.events(), lifecycle.LeaseExpired)
-		})
-	}
-}
-
 // A gateway renews the lease of a busy worker for hours.
 func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 	s := newWorkerEnv(t)

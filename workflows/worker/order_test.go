@@ -149,20 +149,6 @@ func (s *workerEnv) newestReport() api.RosterEntry {
 	return reports[len(reports)-1].(api.RosterEntry)
 }
 
-func TestAStopOfAWorkerThatGaveUpIsReportedToItsPool(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.failStarts(allStarts)
-	s.At(time.Hour, func() {
-		require.True(t, s.newestReport().Resting)
-		require.Zero(t, s.newestReport().RestOrderedAt)
-		s.env.SignalWorkflow(api.SignalStop, api.Control{})
-	})
-	s.At(2*time.Hour, func() {
-		require.Equal(t, time.Hour, s.newestReport().RestOrderedAt.Sub(s.Begin).Round(time.Minute))
-	})
-	s.runThrough(inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 }))
-}
-
 // The pool learns of an order that changes nothing: it must not restart the worker after that.
 func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
 	for _, order := range []string{api.SignalStop, api.SignalDrain} {

@@ -60,21 +60,6 @@ func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *test
 	}
 }
 
-func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, func() {
-		require.Equal(t, lifecycle.Pending, s.state().State)
-		require.Contains(t, s.state().Reason, "start.rate_per_second")
-		s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 1})()
-	})
-	s.At(2*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.Empty(t, s.metrics().RestartsByReason)
-		s.signal(api.SignalEnd, api.Control{})()
-	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
-}
-
 func TestARestartOfAProcessThatRunsWaitsForNoPermit(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second, api.ActivityDrain: 10 * time.Second}

@@ -292,25 +292,6 @@ func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
 	}
 }
 
-func TestARestartInPlaceEndsASuccessorThatStarts(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-	s.At(time.Minute+2*time.Second, func() {
-		require.EqualValues(t, 2, s.state().Successor)
-		s.env.SignalWorkflow(api.SignalRestart,
-			api.Order{Reason: "memory pressure", Cause: api.CausePressure, InPlace: true})
-	})
-	s.At(2*time.Minute, func() {
-		st := s.ready(3)
-		require.Zero(t, st.Successor)
-		require.Empty(t, st.Draining)
-		s.env.SignalWorkflow(api.SignalRestart, api.Order{Reason: "again"})
-	})
-	s.At(3*time.Minute, func() { require.EqualValues(t, 4, s.state().Incarnation, "numbers only grow") })
-	s.runThrough(standalone())
-}
-
 // A successor that began before a restart may have the older spec, or have read the older files, whether it starts or
 // waits for the end of a client's lease.
 func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
@@ -358,49 +339,6 @@ func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) 
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 3, s.metrics().CallsCut)
 		require.Contains(t, reasons(s.history()), "calls cut: 3")
-	})
-	s.runThrough(standalone())
-}
-
-func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.watchScript[1] = crash(time.Minute)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Incarnation == 2 {
-			return api.StartResult{}, errors.New("it was called off")
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
-	s.At(59*time.Second+999*time.Millisecond, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State)
-		require.Greater(t, st.Incarnation, int64(2))
-		require.Empty(t, st.Draining)
-		require.Zero(t, st.Successor)
-	})
-	s.runThrough(standalone())
-}
-
-func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		// a host gives up a start that is called off; the environment here would lose a late result of it
-		if r.Incarnation == 2 {
-			return api.StartResult{}, errors.New("it was called off")
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
-	s.At(time.Minute, func() {
-		s.signal(api.SignalRestart, api.Order{Reason: "new moon"})()
-		s.signal(api.SignalStop, api.Control{Reason: "enough"})()
-	})
-	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Stopped, st.State)
-		require.Empty(t, st.Draining)
-		require.Zero(t, st.Successor)
-		require.Equal(t, 1, s.counted(&s.stops), "the only process that started was stopped")
 	})
 	s.runThrough(standalone())
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -189,20 +188,6 @@ func requireRefused(t *testing.T, r *workflowtest.UpdateResult, code api.Code) {
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, r.Rejected, &refused)
 	require.Equal(t, string(code), refused.Type())
-}
-
-func TestAHostThatDoesNotAnswerASuspensionIsAskedAgain(t *testing.T) {
-	s := newWorkerEnv(t)
-	failures := 3
-	s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
-		if failures--; failures >= 0 {
-			return api.SuspendResult{}, errors.New("too busy")
-		}
-		return api.SuspendResult{}, nil
-	}
-	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.At(10*time.Minute, func() { require.Equal(t, lifecycle.Suspended, s.state().State) })
-	s.runThrough(standalone())
 }
 
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to

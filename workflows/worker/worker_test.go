@@ -12,18 +12,6 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-func TestAnAgentThatShutsDownHasItsWorkerPlacedAgain(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.watchScript[1] = watchScript{10 * time.Second,
-		api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
-	s.At(20*time.Second, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		require.Zero(t, s.metrics().ConsecutiveFailures)
-	})
-	s.runThrough(standalone())
-	require.Equal(t, 2, s.counted(&s.stops))
-}
-
 func TestInvalidRequestsAreRefusedCountedAndRecorded(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalCheckout, "no object"))
