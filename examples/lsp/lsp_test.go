@@ -158,7 +158,8 @@ func TestAWorkerAnswersAboutFilesAndTexts(t *testing.T) {
 		found := symbols(t, p, uri)
 		require.Len(t, found, 1)
 		require.Equal(t, "mine", found[0].Name)
-		require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "the server has also read basket.py")
+		require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int",
+			"the server has also read basket.py")
 	})
 	t.Run("after a cancelled call", func(t *testing.T) {
 		uri := open(t, p, sp)
