@@ -66,20 +66,3 @@ func TestAnAlertThatHoldsNoMoreInTheNextRunIsClearedWithAReason(t *testing.T) {
 	require.Equal(t, 2, p.runs)
 	require.Equal(t, []string{`/pools/t alert.cleared {"alert":"starts_held","reason":"` + raisedBefore + `"}`}, p.emitted)
 }
-
-func TestAPoolThatStopsClearsItsAlerts(t *testing.T) {
-	p := newFakePool(t)
-	p.stopAt(20 * time.Second)
-	run := poolOf(1)
-	run.Spec.Pool.Command = []string{neverStarts}
-	p.run(run)
-	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
-		p.emitted)
-}
-
-func TestAnOperatorsStopIsNoAlert(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() { p.workers[0].rest("stopped", "by hand") })
-	p.runUntil(20*time.Second, poolOf(1))
-	require.Empty(t, p.emitted)
-}

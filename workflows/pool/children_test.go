@@ -64,14 +64,6 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 	require.Greater(t, p.started[1].LeaseSeq, p.started[0].LeaseSeq+41)
 }
 
-func TestAPoolWhoseWorkersCannotBeStartedStops(t *testing.T) {
-	p := newFakePool(t)
-	p.refuse = 1000
-	p.runUntil(5*time.Second, poolOf(2))
-	require.Empty(t, p.started)
-	require.InDelta(t, 6, p.refused, 2)
-}
-
 func TestStartsThatFailTogetherAreRetriedAfterOneDelay(t *testing.T) {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

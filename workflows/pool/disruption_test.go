@@ -49,22 +49,6 @@ func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 	}
 }
 
-func TestRolloutsAndRotationsShareOneBudget(t *testing.T) {
-	p := newFakePool(t)
-	for i := range 4 {
-		p.requestRotationAt(5*time.Second, i)
-	}
-	p.updateAt(5*time.Second+100*time.Millisecond, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
-	p.At(time.Minute, func() {
-		require.Nil(t, p.status().Rollout)
-		for _, w := range p.status().Workers {
-			require.GreaterOrEqual(t, w.Incarnation, int64(2))
-		}
-	})
-	p.runUntil(2*time.Minute, poolOf(4))
-	require.Equal(t, 1, p.peak)
-}
-
 func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 	p := newFakePool(t)
 	p.requestRotationAt(5*time.Second, 0)
@@ -151,26 +135,6 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			require.NoError(t, done.Err)
 		})
 	}
-}
-
-// It is started again: its workflow was cancelled, or was that of an earlier run of the pool, which the slot's own had
-// to wait for.
-func TestARolloutWaitsForAWorkerWhoseWorkflowHasEnded(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() {
-		p.workers[0].unresponsive = true
-		p.workers[0].rest(lifecycle.Stopped, "stopped by hand")
-	})
-	p.updateAt(6*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
-	p.At(10*time.Second, func() {
-		p.workers[0].entry.Incarnation = 4
-		p.workers[0].reportGone()
-	})
-	p.At(30*time.Second, func() {
-		require.Nil(t, p.status().Rollout)
-		require.Equal(t, []string{"0 ready #6 v1", "1 ready #2 v1"}, slotsOf(p.status()))
-	})
-	p.runUntil(time.Minute, poolOf(2))
 }
 
 func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {

@@ -25,12 +25,3 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 	p.runUntil(2*time.Minute, poolOf(4))
 	require.Equal(t, 1, p.peak)
 }
-
-func TestChangedFilesMayRestartAllAtOnce(t *testing.T) {
-	p := newFakePool(t)
-	run := poolOf(4)
-	run.Spec.Watch.Mode = "all"
-	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"/srv/model.py"}})
-	p.runUntil(time.Minute, run)
-	require.Equal(t, 4, p.peak)
-}

@@ -91,36 +91,6 @@ func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
 	require.GreaterOrEqual(t, p.started[2].LeaseSeq, int64(7), "the next lease's number is new")
 }
 
-func TestASlotWantedBackWhileItLeavesIsStartedWhenItHasLeft(t *testing.T) {
-	p := newFakePool(t)
-	p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
-	p.updateAt(5*time.Second+stepDuration/2, api.UpdateScale, api.ScaleRequest{Size: 2})
-	p.At(10*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
-	p.runUntil(20*time.Second, poolOf(2))
-	require.Len(t, p.started, 3)
-	require.Zero(t, p.refused)
-}
-
-func TestScalingUpAndDownAtOnceLeavesNoExtraWorker(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() {
-		p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
-		p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
-	})
-	p.At(10*time.Second, func() {
-		require.Len(t, p.status().Workers, 1)
-		require.Equal(t, 1, p.open())
-	})
-	p.runUntil(20*time.Second, poolOf(1))
-	require.Zero(t, p.open())
-}
-
-func TestAPoolStoppedAtItsStartLeavesNoWorker(t *testing.T) {
-	p := newFakePool(t)
-	p.runUntil(time.Millisecond, poolOf(3))
-	require.Zero(t, p.open())
-}
-
 func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 	for _, budget := range []int{1, 2} {
 		t.Run(fmt.Sprintf("max_unavailable %d", budget), func(t *testing.T) {
@@ -150,25 +120,6 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			require.Equal(t, []string{`/pools/t pool.applied {"spec_version":2}`}, p.emitted)
 		})
 	}
-}
-
-func TestASpecThatDoesNotStartHaltsItsRolloutAndTheNextApplyMendsIt(t *testing.T) {
-	p := newFakePool(t)
-	p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
-	p.At(30*time.Second, func() {
-		st := p.status()
-		require.Contains(t, st.Rollout.Halted, "the model file is missing")
-		require.Equal(t, 2, st.Ready)
-		require.Equal(t, []int{1, 2}, st.Rollout.Waiting)
-		require.True(t, st.Workers[0].Resting)
-		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
-	})
-	p.At(60*time.Second, func() {
-		st := p.status()
-		require.Nil(t, st.Rollout)
-		require.Equal(t, []string{"0 ready #3 v3", "1 ready #2 v3", "2 ready #2 v3"}, slotsOf(st))
-	})
-	p.runUntil(61*time.Second, poolOf(3))
 }
 
 func TestRestartOfOneOrOfAll(t *testing.T) {
@@ -208,21 +159,6 @@ func TestARestartOrApplyInTheFirstMomentStartsNobodyTwice(t *testing.T) {
 	require.NoError(t, restarted.Err)
 	require.Len(t, p.started, 2)
 	require.Zero(t, p.refused)
-}
-
-func TestDrainedAWorkerRestsUntilItIsRestarted(t *testing.T) {
-	p := newFakePool(t)
-	drained := p.updateAt(5*time.Second, api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
-	p.At(10*time.Second, func() {
-		w := p.status().Workers[0]
-		require.Equal(t, lifecycle.Stopped, w.State)
-		require.True(t, w.Resting)
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
-	})
-	p.At(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
-	p.runUntil(16*time.Second, poolOf(2))
-	require.NoError(t, drained.Err)
-	require.Len(t, p.started, 2)
 }
 
 func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
