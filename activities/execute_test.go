@@ -136,27 +136,22 @@ func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
 }
 
 func TestACallUnderALeaseGoesToItsHostAndEndsWithTheLease(t *testing.T) {
-	call := func(p fakeExecutor, pool, lease string) *temporal.ApplicationError {
+	call := func(p fakeExecutor, pool, lease string) error {
 		activities := &Pool{Name: pool, Executor: p, Temporal: &fakeTemporal{reply: accept},
 			Logger: slog.New(slog.DiscardHandler), Placed: func() func() { return func() {} }}
 		var suite testsuite.WorkflowTestSuite
 		env := suite.NewTestActivityEnvironment()
 		env.RegisterActivityWithOptions(activities.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
 		_, err := env.ExecuteActivity(api.ActivityExecute, api.ExecuteRequest{Method: "m", Lease: lease})
-		var failure *temporal.ApplicationError
-		require.ErrorAs(t, err, &failure)
-		return failure
+		return err
 	}
 	for pool, lease := range map[string]string{"p": "p/0/1/1", "": ""} {
-		failure := call(nil, pool, lease)
-		require.Equal(t, string(api.CodeInvalid), failure.Type())
-		require.True(t, failure.NonRetryable())
+		requireNonRetryable(t, call(nil, pool, lease), api.CodeInvalid)
 	}
-	failure := call(func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+	err := call(func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 		return nil, api.Errorf(api.CodeLeaseFenced, "ended")
 	}, "", "p/0/1/1")
-	require.Equal(t, string(api.CodeLeaseFenced), failure.Type())
-	require.True(t, failure.NonRetryable(), "another attempt would be refused, too")
+	requireNonRetryable(t, err, api.CodeLeaseFenced) // another attempt would be refused, too
 }
 
 func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
@@ -210,11 +205,7 @@ func TestAfterALostAttemptOnlyUnsentOrIdempotentCallsAreRetried(t *testing.T) {
 	}
 	began := &api.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
 	_, err := execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m"}, began)
-	var failure *temporal.ApplicationError
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
-	require.True(t, failure.NonRetryable())
-	require.Contains(t, failure.Message(), "there")
+	require.Contains(t, requireNonRetryable(t, err, api.CodeWorkerCrashed).Message(), "there")
 
 	_, err = execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
@@ -268,10 +259,7 @@ func TestTheResultIsTheWorkersResponse(t *testing.T) {
 		})
 	}
 	_, err := toResult(make([]byte, maxExecuteResponse+1), api.ExecuteRequest{Method: "m", Idempotent: true})
-	var failure *temporal.ApplicationError
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(api.CodePayloadTooLarge), failure.Type())
-	require.True(t, failure.NonRetryable())
+	requireNonRetryable(t, err, api.CodePayloadTooLarge)
 }
 
 func TestACallEndsBeforeItsActivity(t *testing.T) {

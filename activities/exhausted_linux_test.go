@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/api"
@@ -23,10 +22,7 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	exhausted := 0
 	h.Exhausted = func() { exhausted++; restore() }
 	_, err := executeStart(h, r)
-	var failure *temporal.ApplicationError
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(api.CodeNoWorkers), failure.Type())
-	require.True(t, failure.NonRetryable(), "the worker looks for a host with resources")
+	failure := requireType(t, err, api.CodeNoWorkers) // the worker looks for a host with resources
 	require.Contains(t, failure.Message(), "host h cannot start the process")
 	require.Contains(t, failure.Message(), "this host is out of resources for another process")
 	require.Equal(t, 1, exhausted)

@@ -95,10 +95,7 @@ func TestAHeldLeaseIsRenewedUntilItsWorkflowEnds(t *testing.T) {
 				require.Empty(t, returned)
 			}
 			if c.code != "" {
-				var failure *temporal.ApplicationError
-				require.ErrorAs(t, err, &failure)
-				require.Equal(t, string(c.code), failure.Type())
-				require.True(t, failure.NonRetryable())
+				requireNonRetryable(t, err, c.code)
 			}
 		})
 	}

@@ -57,12 +57,13 @@ func withoutProtocol(sp *spec.Spec) {
 	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}
 }
 
-func requireType(t *testing.T, err error, code api.Code) {
+func requireType(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
 	t.Helper()
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(code), failure.Type())
 	require.True(t, failure.NonRetryable())
+	return failure
 }
 
 var (

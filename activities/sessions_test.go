@@ -65,12 +65,13 @@ type answering struct{}
 
 func (answering) RecordActivityHeartbeat(context.Context, []byte, ...any) error { return nil }
 
-func requireNonRetryable(t *testing.T, err error, code api.Code) {
+func requireNonRetryable(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.Equal(t, string(code), app.Type())
 	require.True(t, app.NonRetryable())
+	return app
 }
 
 func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -57,9 +56,7 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 		require.Equal(t, 1, p.runs, "the run gives signals time to arrive")
 		refused := p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
 		p.In(time.Millisecond, func() {
-			var coded *temporal.ApplicationError
-			require.ErrorAs(t, refused.Rejected, &coded)
-			require.Equal(t, string(api.CodeContinuing), coded.Type())
+			requireRefused(t, refused, api.CodeContinuing)
 		})
 	})
 	p.At(35*time.Second, func() { p.slowSignals = 0 })

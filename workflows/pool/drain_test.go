@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -56,7 +55,7 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 	require.True(t, is, "%+v", answers["first"])
 	require.Equal(t, "tempool/t/sessions/evacuate/1", started.WorkflowID)
 	require.NotEmpty(t, started.RunID)
-	requireCode(t, answers["second"].Err, api.CodeBusy)
+	workflowtest.RequireCode(t, answers["second"].Err, api.CodeBusy)
 	requireRefused(t, answers["nobody"], api.CodeWorkerNotFound)
 	require.IsType(t, api.EvacuateStarted{}, answers["other"].Value)
 	require.IsType(t, api.EvacuateStarted{}, answers["early"].Value)
@@ -67,13 +66,6 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
 		{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: 1}},
 	}, evacuated)
-}
-
-func requireCode(t *testing.T, err error, code api.Code) {
-	t.Helper()
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, string(code), app.Type(), "%v", err)
 }
 
 func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *testing.T) {
@@ -100,5 +92,5 @@ func TestADrainOfAWorkerWhoseWorkflowHasEndedIsRefusedAlsoIfTheNextOneStartsAtOn
 	})
 	p.At(30*time.Second, func() { require.Equal(t, lifecycle.Ready, p.status().Workers[0].State) })
 	p.runUntil(time.Minute, poolOf(1))
-	requireCode(t, drained.Err, api.CodeWorkerNotFound)
+	workflowtest.RequireCode(t, drained.Err, api.CodeWorkerNotFound)
 }

@@ -264,10 +264,7 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 func requireRefused(t *testing.T, a *workflowtest.UpdateResult, code api.Code) *temporal.ApplicationError {
 	t.Helper()
 	require.NotNil(t, a)
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, a.Rejected, &refused)
-	require.Equal(t, string(code), refused.Type())
-	return refused
+	return workflowtest.RequireCode(t, a.Rejected, code)
 }
 
 // TestStoppedWhileItContinuesAsNew sends the stop at every moment around the change of runs: the cancellation that

@@ -250,11 +250,3 @@ func (h *fakeHosts) exclude(ctx context.Context, r api.ExcludeFromSessionsReques
 func permanentError(step string) error {
 	return temporal.NewNonRetryableApplicationError(step+" is broken", string(api.CodeWorkerCrashed), nil)
 }
-
-// requireCode asserts the type of a workflow's failure.
-func requireCode(t *testing.T, err error, code api.Code) {
-	t.Helper()
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, string(code), app.Type(), "%v", err)
-}

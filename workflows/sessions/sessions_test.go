@@ -12,6 +12,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func migration(session, to string) api.MigrateSessionRequest {
@@ -42,7 +43,7 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	requireCode(t, err, api.CodeSessionNotFound)
+	workflowtest.RequireCode(t, err, api.CodeSessionNotFound)
 	h.known["s"], h.steps = true, nil
 	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
@@ -87,7 +88,7 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 						if cancelled {
 							require.True(t, temporal.IsCanceledError(err), "%v", err)
 						} else {
-							requireCode(t, err, api.CodeWorkerCrashed)
+							workflowtest.RequireCode(t, err, api.CodeWorkerCrashed)
 							require.ErrorContains(t, err, "everything undone")
 						}
 						require.Equal(t, before, h.bindings(), "%q", h.steps)
@@ -110,7 +111,7 @@ func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 			return nil
 		}
 		_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-		requireCode(t, err, api.CodeWorkerError)
+		workflowtest.RequireCode(t, err, api.CodeWorkerError)
 		require.ErrorContains(t, err, "not now")
 		require.Equal(t, before, h.bindings())
 	}
@@ -123,7 +124,7 @@ func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
 		return &api.SessionFailure{Session: session, Code: api.CodeBusy, Reason: "leased"}
 	}
 	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	requireCode(t, err, api.CodeBusy)
+	workflowtest.RequireCode(t, err, api.CodeBusy)
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
 
@@ -137,7 +138,7 @@ func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 		return nil
 	}
 	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	requireCode(t, err, api.CodeWorkerCrashed)
+	workflowtest.RequireCode(t, err, api.CodeWorkerCrashed)
 	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: bind is broken")
 	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
 }
@@ -149,12 +150,12 @@ func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid,
 		"t/2": api.CodeNoWorkers} {
 		_, err := execute(h, api.WorkflowMigrateSession, migration("s", to))
-		requireCode(t, err, code)
+		workflowtest.RequireCode(t, err, code)
 	}
 	_, err := execute(h, api.WorkflowMigrateSession, migration("", "t/1"))
-	requireCode(t, err, api.CodeInvalid)
+	workflowtest.RequireCode(t, err, api.CodeInvalid)
 	_, err = execute(h, api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
-	requireCode(t, err, api.CodeInvalid)
+	workflowtest.RequireCode(t, err, api.CodeInvalid)
 	require.NotContains(t, h.steps, "release t/0 s")
 }
 
@@ -244,17 +245,17 @@ func TestAnEvacuationNeedsAWorkerToTakeTheSessions(t *testing.T) {
 	h.bindWarm("t/0", "s")
 	before := h.bindings()
 	_, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
-	requireCode(t, err, api.CodeNoWorkers)
+	workflowtest.RequireCode(t, err, api.CodeNoWorkers)
 	require.Equal(t, before, h.bindings())
 	require.Zero(t, h.excluded["t/0"])
 
 	_, err = execute(h, api.WorkflowEvacuateWorker, evacuationOf(9))
-	requireCode(t, err, api.CodeWorkerNotFound)
+	workflowtest.RequireCode(t, err, api.CodeWorkerNotFound)
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
 	tooLong.ExcludeFor = &span
 	_, err = execute(h, api.WorkflowEvacuateWorker, tooLong)
-	requireCode(t, err, api.CodeInvalid)
+	workflowtest.RequireCode(t, err, api.CodeInvalid)
 
 	h.workers[0].State, h.workers[0].InService = lifecycle.Failed, false
 	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
@@ -326,11 +327,11 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	} {
 		request.Weights = weights
 		_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-		requireCode(t, err, code)
+		workflowtest.RequireCode(t, err, code)
 	}
 	request.Weights = map[int]int{0: 0, 1: 0}
 	_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-	requireCode(t, err, api.CodeInvalid)
+	workflowtest.RequireCode(t, err, api.CodeInvalid)
 	require.ErrorContains(t, err, policy.ErrSessions.Error())
 }
 
@@ -369,7 +370,7 @@ func TestASessionWorkflowThatCannotStartReturnsACodedError(t *testing.T) {
 				return nil
 			}
 			_, err := execute(h, name, input)
-			requireCode(t, err, api.CodePoolNotFound)
+			workflowtest.RequireCode(t, err, api.CodePoolNotFound)
 			require.ErrorContains(t, err, ": there is none")
 			require.Equal(t, before, h.bindings())
 		}

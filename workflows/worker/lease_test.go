@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -46,11 +45,8 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	require.Equal(t, "t.0.1.1", first.Value.(*api.Lease).ID)
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
 	require.Equal(t, "t.0.1.2", after.Value.(*api.Lease).ID)
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, other.Rejected, &refused)
-	require.Equal(t, string(api.CodeBusy), refused.Type())
 	var hint api.RefusalDetails
-	require.NoError(t, refused.Details(&hint))
+	require.NoError(t, workflowtest.RequireCode(t, other.Rejected, api.CodeBusy).Details(&hint))
 	require.Positive(t, hint.RetryAfterMS)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -185,9 +184,7 @@ func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 
 func requireRefused(t *testing.T, r *workflowtest.UpdateResult, code api.Code) {
 	t.Helper()
-	var refused *temporal.ApplicationError
-	require.ErrorAs(t, r.Rejected, &refused)
-	require.Equal(t, string(code), refused.Type())
+	workflowtest.RequireCode(t, r.Rejected, code)
 }
 
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to

@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -295,3 +297,12 @@ func (r *UpdateResult) Reject(err error) { r.Rejected = err }
 
 // Complete implements the environment's update callbacks.
 func (r *UpdateResult) Complete(value any, err error) { r.Value, r.Err = value, err }
+
+// RequireCode requires that err has a code.
+func RequireCode(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
+	t.Helper()
+	var coded *temporal.ApplicationError
+	require.ErrorAs(t, err, &coded)
+	require.Equal(t, string(code), coded.Type(), "%v", err)
+	return coded
+}
