@@ -90,16 +90,17 @@ const keepTime = 2 * time.Minute
 
 // leaveKeeping ends an epoch whose processes wait for the next agent.
 func (f *fleet) leaveKeeping(epoch int64) {
-	f.leaveBy(api.LeaveRequest{Epoch: epoch, Kept: kept, KeepMS: keepTime.Milliseconds()})
+	f.update(api.UpdateLeave, api.LeaveRequest{Epoch: epoch, Kept: kept, KeepMS: keepTime.Milliseconds()})
 }
 
-func (f *fleet) leave(epoch int64) { f.leaveBy(api.LeaveRequest{Epoch: epoch}) }
+func (f *fleet) leave(epoch int64) { f.update(api.UpdateLeave, api.LeaveRequest{Epoch: epoch}) }
 
-func (f *fleet) leaveBy(r api.LeaveRequest) {
-	f.env.UpdateWorkflow(api.UpdateLeave, "", &testsuite.TestUpdateCallback{
+// update sends an update that must succeed.
+func (f *fleet) update(name string, request any) {
+	f.env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) },
 		OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
-	}, r)
+	}, request)
 }
 
 func (f *fleet) status() (s api.HostStatus) {
@@ -241,12 +242,7 @@ func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 
 func TestAHostDrainsUntilItIsTold(t *testing.T) {
 	f := newFleet(t)
-	drain := func(reason string) {
-		f.env.UpdateWorkflow(api.UpdateDrainHost, "", &testsuite.TestUpdateCallback{
-			OnAccept: func() {}, OnReject: func(err error) { require.NoError(t, err) },
-			OnComplete: func(_ any, err error) { require.NoError(t, err) },
-		}, api.DrainHostRequest{Reason: reason})
-	}
+	drain := func(reason string) { f.update(api.UpdateDrainHost, api.DrainHostRequest{Reason: reason}) }
 	var first, second, third *joined
 	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	f.after(time.Minute, func() { drain("new kernel") })

@@ -9,7 +9,11 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-var t0 = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
+var (
+	t0          = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
+	usage       = []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
+	leavingKept = api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}
+)
 
 // member is a host whose epoch 3 is held by instance "a" on the state folder "disk".
 func member(state api.HostState) membership {
@@ -119,17 +123,15 @@ func TestAnAgentCutOffFromTemporalHasLongerToJoinAgain(t *testing.T) {
 }
 
 func TestEveryEndOfAnEpochIsReported(t *testing.T) {
-	used := []api.ProcessUsage{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}
-	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "disk", Usage: used}, t0)
+	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", StateID: "disk", Usage: usage}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again",
-		Usage: used}, successor.Ended)
+		Usage: usage}, successor.Ended)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"},
 		member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
 }
 
 func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T) {
-	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
 	next, refusal := membership{HostStatus: api.HostStatus{Host: "gpu-1"}}.join(api.JoinRequest{Instance: "b",
 		StateID: "disk", Last: 7, Kept: kept}, t0)
 	require.Nil(t, refusal)
@@ -141,9 +143,7 @@ func TestAWorkflowThatWasStartedAgainEndsTheEpochsThatItDoesNotKnow(t *testing.T
 
 // The workers whose processes were not kept have been notified, which ends that request.
 func TestTheUsageOfKeptProcessesOutlivesTheFirstNotification(t *testing.T) {
-	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
-	usage := []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
-	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
+	left := member(api.HostUp).leave(leavingKept, t0)
 	left.Ended = nil
 
 	next, refusal := left.join(api.JoinRequest{Instance: "b", StateID: "disk"}, t0)
@@ -155,9 +155,7 @@ func TestTheUsageOfKeptProcessesOutlivesTheFirstNotification(t *testing.T) {
 }
 
 func TestAnEpochWhoseProcessesAreKeptWaitsForTheNextAgent(t *testing.T) {
-	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
-	usage := []api.ProcessUsage{{Process: kept[0], Usage: api.Usage{Requests: 7}}}
-	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000, Usage: usage}, t0)
+	left := member(api.HostUp).leave(leavingKept, t0)
 	require.Equal(t, api.HostKeeping, left.State)
 	require.Equal(t, t0.Add(2*time.Minute), left.SuspectUntil)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped",
