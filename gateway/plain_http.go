@@ -16,6 +16,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/transport"
 	"github.com/tempool/tempool/process"
 )
 
@@ -36,11 +37,7 @@ func newPlainUpstream(p *process.Process) pool.PlainUpstream {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
-			conn, err := p.Dial(ctx, p.Info().Address) // known once the process is ready
-			if err != nil {
-				return nil, &dialError{err}
-			}
-			return conn, nil
+			return p.Dial(ctx, p.Info().Address) // known once the process is ready
 		},
 		MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
@@ -48,11 +45,6 @@ func newPlainUpstream(p *process.Process) pool.PlainUpstream {
 
 // Close closes idle connections.
 func (u *plainUpstream) Close() { u.transport.CloseIdleConnections() }
-
-// dialError is a failure to connect, so the worker has seen nothing of the request.
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
 
 // host is the request's Host.
 func (u *plainUpstream) host() string {
@@ -66,10 +58,8 @@ func (u *plainUpstream) url(method, query string) *url.URL {
 	return &url.URL{Scheme: "http", Host: u.host(), Path: "/" + method, RawQuery: query}
 }
 
-// httpError codes a failure of plain HTTP.
-func httpError(call *pool.Call, err error) *api.Error {
-	_, dialing := errors.AsType[*dialError](err)
-	started := !dialing
+// httpError codes a failure of plain HTTP; started says whether the worker may have seen the request.
+func httpError(call *pool.Call, err error, started bool) *api.Error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		coded := pool.TooLarge(tooLarge.Limit)
 		coded.Started = started
@@ -91,13 +81,14 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *pool
 	var failure *api.Error
 	var body answerBody
 	completed := false
+	ctx, sent := transport.TraceSent(call.Context(), r.Header)
 	defer func() {
 		switch {
 		case completed:
 		case body.err != nil:
-			failure = httpError(call, fmt.Errorf("the response was cut off: %w", body.err))
+			failure = httpError(call, fmt.Errorf("the response was cut off: %w", body.err), true)
 		case failure == nil:
-			failure = httpError(call, pool.ErrClientGone)
+			failure = httpError(call, pool.ErrClientGone, true)
 		}
 		call.CompleteAnswered(failure)
 	}()
@@ -125,12 +116,12 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *pool
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			failure = httpError(call, err)
+			failure = httpError(call, err, sent())
 			setWorkerHeaders(w.Header(), call)
 			writeProblem(w, failure)
 		},
 	}
-	proxy.ServeHTTP(w, r.WithContext(call.Context()))
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 	completed = true
 }
 
@@ -151,21 +142,23 @@ func (b *answerBody) Read(p []byte) (int, error) {
 
 // Send sends a POST; an answer with a status below 400 is the response, which is not streamed.
 func (u *plainUpstream) Send(call *pool.Call, r pool.Request) (*pool.Response, error) {
-	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(),
-		bytes.NewReader(r.Body))
+	h := make(http.Header)
+	for key, value := range r.Headers {
+		h.Set(key, value)
+	}
+	ctx, sent := transport.TraceSent(call.Context(), h)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url(r.Method, "").String(), bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "method %q cannot be part of a URL: %w", r.Method, err)
 	}
-	for key, value := range r.Headers {
-		request.Header.Set(key, value)
-	}
+	request.Header = h
 	setTrace(request.Header, r)
 	if r.Session != "" {
 		request.Header.Set(api.HeaderSession, r.Session)
 	}
 	answer, err := u.transport.RoundTrip(request)
 	if err != nil {
-		return nil, httpError(call, err)
+		return nil, httpError(call, err, sent())
 	}
 	defer answer.Body.Close()
 	response := &pool.Response{Worker: call.Worker(), Incarnation: call.Incarnation(),
@@ -178,7 +171,7 @@ func (u *plainUpstream) Send(call *pool.Call, r pool.Request) (*pool.Response, e
 		return nil, tooLarge
 	}
 	if err != nil {
-		return nil, httpError(call, fmt.Errorf("read the answer: %w", err))
+		return nil, httpError(call, fmt.Errorf("read the answer: %w", err), true)
 	}
 	if answer.StatusCode >= http.StatusBadRequest {
 		return nil, statusError(call, r.Method, answer.StatusCode)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
@@ -112,9 +111,10 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 	if trip.Body != nil {
 		length = int64(len(trip.Body))
 	}
-	ctx := r.Context()
+	ctx, begun := transport.TraceSent(r.Context(), r.Header)
 	if caller.Gated {
 		body = &gatedBody{Reader: r.Body}
+		begun = body.begun.Load
 		if trip.Body != nil {
 			body.Reader = bytes.NewReader(trip.Body)
 		}
@@ -178,7 +178,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 	if failure == nil {
 		return nil
 	}
-	return p.failure(r.Context(), trip, time.Since(began), failure, body == nil || body.begun.Load())
+	return p.failure(r.Context(), trip, time.Since(began), failure, begun())
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -188,9 +188,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // failure codes the failure to forward a request. begun says that the peer may have acted on it.
 func (p *Peers) failure(ctx context.Context, trip Trip, waited time.Duration, err error, begun bool) error {
 	refusal, isRefusal := errors.AsType[refused](err)
-	if broken, is := errors.AsType[*net.OpError](err); isRefusal || is && broken.Op == "dial" {
-		begun = false
-	}
+	begun = begun && !isRefusal
 	var coded *api.Error
 	switch {
 	case isRefusal:

@@ -95,11 +95,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 		return nil, err
 	}
 	client, base := t.client(endpoint, certificate)
-	// net/http tries again, on another connection, only what it has not sent, or may send twice.
-	var begun atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { begun.Store(false) }, WroteHeaders: func() { begun.Store(true) },
-	})
+	traced, sent := TraceSent(ctx, r.Header)
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid,
@@ -118,7 +114,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", begun.Load())
+		return nil, Error(ctx, err, "request to the gateway at "+redact.URLs(asked)+" failed", sent())
 	}
 	if r.AnyStatus || response.StatusCode/100 == 2 {
 		return response, nil
@@ -126,6 +122,18 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	defer response.Body.Close()
 	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProblemBytes)) // a truncated problem parses as none
 	return nil, Problem(response, content)
+}
+
+// TraceSent returns ctx for a request with these headers, and whether the server may have seen that request. net/http
+// tries again, on another connection, what it has not sent or may send twice. With an idempotency key, a call may have
+// been sent before; what only reads has no effect then.
+func TraceSent(ctx context.Context, h http.Header) (traced context.Context, sent func() bool) {
+	var begun atomic.Bool
+	repeats := h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { begun.Store(repeats && begun.Load()) },
+		GotConn: func(httptrace.GotConnInfo) { begun.Store(true) },
+	}), begun.Load
 }
 
 // client returns the HTTP client for an endpoint and the base of its URLs.

@@ -1,8 +1,11 @@
 package transport
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 )
@@ -99,6 +103,42 @@ func TestAFailureNamesTheGatewayWithoutItsSecret(t *testing.T) {
 	_, err := own.Do(WithAccess(t.Context(), Access{Token: "t"}), "http://s3cret@127.0.0.1:1",
 		Request{Method: http.MethodGet, Path: "/"})
 	require.ErrorContains(t, err, "http://(hidden)@127.0.0.1:1 is reachable only from its own host")
+}
+
+func TestACallThatWasSentBeforeTheGatewayEndedMayHaveStarted(t *testing.T) {
+	for _, header := range []http.Header{{}, {"Idempotency-Key": {"k"}}} { // net/http sends the second one again
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		var group errgroup.Group
+		group.Go(func() error {
+			defer listener.Close()
+			conn, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			reader := bufio.NewReader(conn)
+			if _, err = http.ReadRequest(reader); err == nil {
+				_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}
+			if err == nil {
+				_, err = http.ReadRequest(reader)
+			}
+			return errors.Join(err, listener.Close())
+		})
+		own := New("", nil)
+		endpoint := "http://" + listener.Addr().String()
+		request := Request{Method: http.MethodPost, Path: "/", Header: header}
+		reply, err := own.Do(t.Context(), endpoint, request)
+		require.NoError(t, err)
+		require.NoError(t, reply.Close())
+		_, err = own.Do(t.Context(), endpoint, request)
+		require.NoError(t, group.Wait())
+		require.True(t, MayHaveStarted(err), "%v", err)
+		_, err = own.Do(t.Context(), endpoint, request)
+		require.False(t, MayHaveStarted(err), "%v", err)
+		own.Close()
+	}
 }
 
 func TestARouteThatAnOlderAgentLacksIsExplained(t *testing.T) {
