@@ -33,7 +33,8 @@ func (f Credentials) Apply(o *Options) error {
 	if f.TokenFile != "" && o.GatewayToken == "" {
 		text, err := os.ReadFile(f.TokenFile)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read the gateway token file: %w", err)
+			return api.Errorf(api.CodeInvalid, "cannot read the gateway token file: %w; check --token-file and %s", err,
+				envTokenFile)
 		}
 		o.GatewayToken = strings.TrimSpace(string(text))
 	}
@@ -48,7 +49,8 @@ func (f Credentials) Apply(o *Options) error {
 	if f.CAFile != "" {
 		text, err := os.ReadFile(f.CAFile)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read the CA certificates of the gateways: %w", err)
+			return api.Errorf(api.CodeInvalid, "cannot read the CA certificates of the gateways: %w; check --ca-file and %s",
+				err, envCAFile)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {

@@ -166,7 +166,7 @@ type AgentReport struct {
 	// OpenFiles is how many files it may have open; 0 is not known.
 	OpenFiles int64 `json:"open_files,omitempty"`
 	// DiskFreeBytes and DiskTotalBytes are those of the disk with the state folder; 0 of 0 is not known. Nothing is free
-	// without a free inode.
+	// without a free inode, or if it is read-only.
 	DiskFreeBytes  int64 `json:"disk_free_bytes"`
 	DiskTotalBytes int64 `json:"disk_total_bytes"`
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v3/disk"
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/buildinfo"
@@ -50,16 +52,17 @@ func (a *Agent) heartbeat() api.HostHeartbeat {
 		report := *r
 		report.Clock, report.Epoch, report.Draining = time.Now().UTC(), a.membership.epoch(), a.slots.isDraining()
 		if usage, err := disk.Usage(a.config.StateDir); err == nil {
-			report.DiskFreeBytes, report.DiskTotalBytes = writableBytes(usage), int64(usage.Total)
+			access := unix.Access(a.config.StateDir, unix.W_OK)
+			report.DiskFreeBytes, report.DiskTotalBytes = writableBytes(usage, access), int64(usage.Total)
 		}
 		heartbeat.Agent = &report
 	}
 	return heartbeat
 }
 
-// writableBytes is what is free on a disk: nothing if no further file can be made.
-func writableBytes(usage *disk.UsageStat) int64 {
-	if usage.InodesTotal > 0 && usage.InodesFree == 0 {
+// writableBytes is what is free on a disk: nothing if no further file can be made. access is why nobody may write.
+func writableBytes(usage *disk.UsageStat, access error) int64 {
+	if usage.InodesTotal > 0 && usage.InodesFree == 0 || errors.Is(access, unix.EROFS) {
 		return 0
 	}
 	return int64(usage.Free)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shirou/gopsutil/v3/disk"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/api"
 )
@@ -69,7 +70,8 @@ func TestTheHeartbeatOfAHostWithThousandsOfProcessesArrives(t *testing.T) {
 }
 
 func TestADiskWithoutInodesHasNothingFree(t *testing.T) {
-	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9, InodesFree: 1}))
-	require.Zero(t, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9}))
-	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7}), "some file systems have no number of inodes")
+	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9, InodesFree: 1}, nil))
+	require.Zero(t, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9, InodesFree: 1}, unix.EROFS), "read-only")
+	require.Zero(t, writableBytes(&disk.UsageStat{Free: 7, InodesTotal: 9}, nil))
+	require.EqualValues(t, 7, writableBytes(&disk.UsageStat{Free: 7}, nil), "some file systems have no number of inodes")
 }

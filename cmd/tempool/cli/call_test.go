@@ -119,6 +119,10 @@ func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 		require.Equal(t, "/v1/pools/hello/call/greet", received.Load().URL.Path)
 		require.Regexp(t, "^(20000|1....)$", received.Load().Header.Get("Tempool-Timeout"), "what is left of it")
 		require.Equal(t, "9", received.Load().Header.Get("Tempool-Priority"))
+		for flag, advice := range map[string]string{"--token-file": "check --token-file and TEMPOOL_TOKEN_FILE",
+			"--ca-file": "check --ca-file and TEMPOOL_CA_FILE"} {
+			require.Contains(t, runCtl(t, "call", "hello", "greet", "--gateway", endpoint, flag, token+".none").err, advice)
+		}
 		if network == "tcp" {
 			require.Equal(t, "Bearer a token of some length", received.Load().Header.Get("Authorization"))
 		}

@@ -246,8 +246,8 @@ func (d *diagnosis) limits(h hostFacts) {
 
 func (d *diagnosis) disk(h hostFacts) {
 	r := h.Heartbeat.Agent
-	subject, act := "disk of host "+h.ID, "free space and inodes (df, df -i) on the disk of the state folder, or move it "+
-		"with --state-dir"
+	subject, act := "disk of host "+h.ID, "free space and inodes (df, df -i) on the disk of the state folder, mount it "+
+		"writable if it is read-only, or move the folder with --state-dir"
 	switch {
 	case r.DiskTotalBytes == 0:
 	case r.DiskFreeBytes < problemFreeBytes:

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
@@ -61,6 +63,25 @@ func (c choice[T]) Set(text string) error {
 	}
 	*c.value = T(text)
 	return nil
+}
+
+// valueWords are what flags take, by the type of their values.
+var valueWords = map[string]string{
+	"bool": "true or false", "duration": "a duration, such as 30s, 5m or 1h", "float64": "a number",
+	"int": "a whole number", "int64": "a whole number", "stringToInt": "N=NUMBER, separated by commas",
+}
+
+// flagError says what a flag takes, in place of the error of Go's parser.
+func flagError(_ *cobra.Command, err error) error {
+	wrong, is := errors.AsType[*pflag.InvalidValueError](err)
+	if !is {
+		return err
+	}
+	flag := wrong.GetFlag()
+	if words := valueWords[flag.Value.Type()]; words != "" {
+		return fmt.Errorf("--%s is %q; write %s", flag.Name, wrong.GetValue(), words)
+	}
+	return fmt.Errorf("--%s is %q; %w", flag.Name, wrong.GetValue(), wrong.Unwrap())
 }
 
 // required marks a flag of c that must be given.

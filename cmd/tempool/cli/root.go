@@ -49,6 +49,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 	root.AddGroup(&cobra.Group{ID: others, Title: others})
 	root.SetHelpCommandGroupID(others)
 	root.SetCompletionCommandGroupID(others)
+	root.SetFlagErrorFunc(flagError)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
