@@ -64,13 +64,18 @@ draining  it takes no new workers, see tempool hosts drain`,
 			return err
 		}
 		rows := []hostRow{}
+		var unknown error
 		for _, h := range hosts {
 			rows = append(rows, newHostRow(h))
+			if h.statusErr != nil && unknown == nil {
+				unknown = api.Errorf(api.CodeUnavailable, "the state of host %s is unknown: %w", h.ID, h.statusErr)
+			}
 		}
-		return a.printResult(rows, func(text *strings.Builder) {
+		err = a.printResult(rows, func(text *strings.Builder) {
 			tableOf(text, []string{"HOST", "STATE", "EPOCH", "AGE", "LABELS", "PROCESSES", "MEMORY", "CPU %", "HEARTBEAT",
 				"VERSION", "POOLS"}, rows, a.hostCells)
 		})
+		return cmp.Or(err, unknown)
 	})
 	c.AddCommand(a.drainHostCommand(), a.undrainHostCommand())
 	return c

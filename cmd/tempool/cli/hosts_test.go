@@ -53,6 +53,8 @@ b     lost   0      -              0/0        -         0      -          -     
 	require.Contains(t, ctl(t, f, "hosts", "drain", "b").out, "host b is drained", "it is lost")
 
 	f.hostErr, f.hosts[0].Heartbeat.Processes = api.ErrUnavailable, processes
-	require.Contains(t, ctl(t, f, "hosts").out, "a     unknown: unavailable  3      -    default  3/10",
+	r = fail(t, f, "hosts")
+	require.Contains(t, r.out, "a     unknown: unavailable  3      -    default  3/10",
 		"what the agent reports does not need its host's workflow")
+	require.Contains(t, r.err, "the state of host a is unknown: unavailable")
 }
