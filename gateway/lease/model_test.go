@@ -570,3 +570,10 @@ func TestNoOtherCallRunsWhileALeaseIsInUse(t *testing.T) {
 		t.Logf("%d states", states)
 	}
 }
+
+// What a workflow does that is about to replace or reset its worker is not in the model.
+func TestAWorkerThatIsNotSettledIsNotOpened(t *testing.T) {
+	s := TakeOver(1, api.LeaseRef{}, start).Claim()
+	require.False(t, s.Learn(Answer{Incarnation: 1}, 0).Open())
+	require.True(t, s.Learn(Answer{Incarnation: 1, Settled: true}, 0).Open())
+}
