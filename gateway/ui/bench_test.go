@@ -70,7 +70,7 @@ func (f encodedFleet) Hosts(context.Context) (hosts []tempool.Host, err error) {
 }
 
 // RecentSamples encodes, too: the agent has some of them itself.
-func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) (all []api.RecentSamples, err error) {
+func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) ([]api.RecentSamples, error) {
 	var own []api.RecentSamples
 	for _, slot := range o.Workers {
 		one := api.RecentSamples{Worker: api.WorkerName("large", slot)}
@@ -82,15 +82,21 @@ func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) (
 		}
 		own = append(own, one)
 	}
-	encoded, err := json.Marshal(own)
+	return decoded(own)
+}
+
+// decoded is a value as it arrives by JSON.
+func decoded[T any](value T) (arrived T, err error) {
+	encoded, err := json.Marshal(value)
 	if err != nil {
-		return nil, err
+		return arrived, err
 	}
-	return all, json.Unmarshal(encoded, &all)
+	return arrived, json.Unmarshal(encoded, &arrived)
 }
 
 // RecentQueue has the figures of an hour of two gateways.
-func (f encodedPool) RecentQueue(context.Context, tempool.GatewayOptions) (all []api.RecentQueue, err error) {
+func (f encodedPool) RecentQueue(context.Context, tempool.GatewayOptions) ([]api.RecentQueue, error) {
+	var all []api.RecentQueue
 	for range 2 {
 		one := api.RecentQueue{Methods: []api.MethodFigures{{Method: "a", Calls: 4, Errors: 2, TimeUS: 9_000}}}
 		for i := range int32(api.FigureMinutes) {
@@ -102,12 +108,7 @@ func (f encodedPool) RecentQueue(context.Context, tempool.GatewayOptions) (all [
 		}
 		all = append(all, one)
 	}
-	encoded, err := json.Marshal(all)
-	if err != nil {
-		return nil, err
-	}
-	all = nil
-	return all, json.Unmarshal(encoded, &all)
+	return decoded(all)
 }
 
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }
@@ -120,20 +121,12 @@ type encodedPool struct {
 }
 
 // Status encodes, too: the agent may be the one that runs the pool's workflow.
-func (f encodedPool) Status(context.Context) (s api.PoolStatus, err error) {
-	encoded, err := json.Marshal(f.status)
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(encoded, &s)
+func (f encodedPool) Status(context.Context) (api.PoolStatus, error) {
+	return decoded(f.status)
 }
 
-func (f encodedPool) State(_ context.Context, slot int) (s api.WorkerState, err error) {
-	encoded, err := json.Marshal(f.status.Workers[slot].Worker("large").WorkerState)
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(encoded, &s)
+func (f encodedPool) State(_ context.Context, slot int) (api.WorkerState, error) {
+	return decoded(f.status.Workers[slot].Worker("large").WorkerState)
 }
 
 // BenchmarkAViewer measures the processor time of a refresh of a page. %core is that of one viewer whose page is

@@ -26,7 +26,7 @@ func TestThePageOfAPoolShowsItsLastHour(t *testing.T) {
 			{AgeMS: 3_700_000, Seconds: 60, Calls: 1e9},
 			{AgeMS: 119_000, Seconds: 60, Calls: 30, Queue: 3, Processes: api.Counts{{Name: "stopped", Count: 1},
 				{Name: "failed", Count: 2}}},
-			{AgeMS: -1_500, Seconds: 59}, // its clock was set
+			{AgeMS: -61_500, Seconds: 59}, // its clock was set
 		}, Methods: []api.MethodFigures{{Method: "echo", Calls: 1, Errors: 3, TimeUS: 5000}}},
 	}
 	_, text, _ = s.get("/ui/pools/py")
