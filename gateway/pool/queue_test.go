@@ -55,32 +55,6 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 	}
 }
 
-// Each second two calls of the highest priority come and one call is served.
-func TestACallIsNotStarvedByCallsOfAHigherPriority(t *testing.T) {
-	const timeout = 30 * time.Second
-	q, now := newQueue(), time.Now()
-	push := func(priority int) *waiter {
-		w := newWaiter(nil, &Call{}, &Target{priority: priority})
-		w.at, w.timeout = now, timeout
-		q.Push(w)
-		return w
-	}
-	low := push(MinPriority)
-	for second := 0; ; second++ {
-		push(MaxPriority)
-		push(MaxPriority)
-		served := q.First(line{})
-		require.True(t, q.Remove(served))
-		if served == low {
-			// The calls that came in its first 27 seconds, nine tenths of its time, go ahead of it, one each second.
-			require.Equal(t, 2*27, second)
-			return
-		}
-		require.Less(t, second, 1000, "it waits forever")
-		now = now.Add(time.Second)
-	}
-}
-
 // Calls look at the clock before they enter the queue, one after the other.
 func TestCallsOfOnePriorityGoInTheOrderOfTheirArrival(t *testing.T) {
 	q, now := newQueue(), time.Now()

@@ -12,10 +12,8 @@ import (
 
 // EndSuspension has said what the suspension ended; its program's hook still runs.
 func TestASuspensionThatIsBeingWithdrawnFencesNothing(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
-	u := e.dispatcher.upstreamOf("p/0", 1)
+	e, proc, p := served(t)
+	u := p.upstreamOf(proc)
 	s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
 	s.cancel()
 	result := e.dispatcher.endForSuspension(t.Context(), u, s, api.LeaseID("p", 0, 1, 1))
@@ -25,10 +23,8 @@ func TestASuspensionThatIsBeingWithdrawnFencesNothing(t *testing.T) {
 
 // The order is repeated while a call that it has cut is still being given up.
 func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
-	u := e.dispatcher.upstreamOf("p/0", 1)
+	e, proc, p := served(t)
+	u := p.upstreamOf(proc)
 	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
 	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -40,10 +36,8 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 }
 
 func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
-	e := newEnv(t)
-	process := e.start(1)
-	e.echo()
-	u := e.dispatcher.upstreamOf("p/0", 1)
+	e, proc, p := served(t)
+	u := p.upstreamOf(proc)
 	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
 	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
 	ended := make(chan api.SuspendResult, 1)
@@ -53,7 +47,7 @@ func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
 		s := e.dispatcher.Suspension("p/0", 1)
 		return s != nil && s.CallsCut == 1
 	}, timeout, poll)
-	process.Kill("killed by the test")
+	proc.Kill("killed by the test")
 	select {
 	case <-ended:
 	case <-time.After(timeout):
@@ -64,9 +58,7 @@ func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
 // The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and
 // before the worker was sent it.
 func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
+	e, _, _ := served(t)
 	starts := 0
 	response, err := e.dispatcher.CallPool(t.Context(), "p",
 		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {

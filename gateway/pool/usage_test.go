@@ -27,16 +27,12 @@ func TestTheUsageOfTheLastIncarnationsIsKept(t *testing.T) {
 	require.Zero(t, d.endedUsage("p/1", 2))
 }
 
-// served returns an env whose process of p/0 has served one call, and a function that returns the upstream of a
-// process.
-func served(t *testing.T) (e *env, proc *process.Process, upstreamOf func(*process.Process) *upstream) {
+// served returns an env whose process of p/0 has served one call, with that process and its pool.
+func served(t *testing.T) (e *env, proc *process.Process, p *poolState) {
 	e = newEnv(t)
 	proc = e.start(1)
 	e.echo()
-	p := e.dispatcher.knownPool("p")
-	return e, proc, func(proc *process.Process) *upstream {
-		return locked(p, func() *upstream { return p.upstreamOfLocked(proc) })
-	}
+	return e, proc, e.dispatcher.knownPool("p")
 }
 
 func (e *env) requireFinalRequests(incarnation, want int64) {
@@ -45,8 +41,7 @@ func (e *env) requireFinalRequests(incarnation, want int64) {
 }
 
 func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
-	e, proc, _ := served(t)
-	p := e.dispatcher.knownPool("p")
+	e, proc, p := served(t)
 	proc.Kill("killed by the test")
 	<-proc.Done()
 	e.requireFinalRequests(1, 1)
@@ -59,9 +54,8 @@ func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
 
 // The gateway may learn of a worker's next process before it has seen the previous one end.
 func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
-	e, old, _ := served(t)
+	e, old, p := served(t)
 	next := e.start(2)
-	p := e.dispatcher.knownPool("p")
 	p.mu.Lock() // watch of the old upstream must wait
 	old.Kill("killed by the test")
 	<-old.Done()
@@ -73,23 +67,24 @@ func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
 
 // The list of processes may name one for a moment after it has ended.
 func TestEndedProcessGetsNoSecondUpstream(t *testing.T) {
-	e, proc, upstreamOf := served(t)
-	first := upstreamOf(proc)
+	e, proc, p := served(t)
+	first := p.upstreamOf(proc)
 	proc.Kill("killed by the test")
 	<-proc.Done()
-	require.Eventually(t, func() bool { return upstreamOf(proc) != first }, timeout, poll, "the first one is removed")
-	require.Nil(t, upstreamOf(proc))
+	require.Eventually(t, func() bool { return p.upstreamOf(proc) != first }, timeout, poll, "the first one is removed")
+	require.Nil(t, p.upstreamOf(proc))
 	e.requireFinalRequests(1, 1)
 }
 
 func TestOlderIncarnationKeepsItsUpstreamWhenTheNewestDies(t *testing.T) {
-	e, proc, upstreamOf := served(t)
-	first, second := upstreamOf(proc), e.start(2)
-	newest := upstreamOf(second)
+	e, proc, p := served(t)
+	first, second := p.upstreamOf(proc), e.start(2)
+	newest := p.upstreamOf(second)
 	require.NotSame(t, first, newest)
 	second.Kill("killed by the test")
-	require.Eventually(t, func() bool { return upstreamOf(second) != newest }, timeout, poll, "the newest one is removed")
-	require.Same(t, first, upstreamOf(proc))
+	require.Eventually(t, func() bool { return p.upstreamOf(second) != newest }, timeout, poll,
+		"the newest one is removed")
+	require.Same(t, first, p.upstreamOf(proc))
 	proc.Kill("killed by the test")
 	<-proc.Done()
 	e.requireFinalRequests(1, 1)

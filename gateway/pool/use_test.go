@@ -139,9 +139,7 @@ func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
 
 func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
+	e, _, _ := served(t)
 	held := e.hold()
 	got := e.queued(t.Context(), 1, "pid", "[]")
 	e.spec.Isolation.By = spec.IsolateKey

@@ -15,11 +15,8 @@ import (
 const release = "session.release"
 
 func TestHookThatGivesUpReleasesItsReservation(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
-	p := e.dispatcher.knownPool("p")
-	u := locked(p, func() *upstream { return p.newestLocked("p/0") })
+	e, proc, p := served(t)
+	u := p.upstreamOf(proc)
 	held := e.hold()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -30,10 +27,7 @@ func TestHookThatGivesUpReleasesItsReservation(t *testing.T) {
 }
 
 func TestHookIsNextWhenTheCallInFlightEnds(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	e.echo()
-	p := e.dispatcher.knownPool("p")
+	e, _, p := served(t)
 	held := e.hold()
 	queued := e.queued(context.Background(), 1, "released", "")
 	hooked := make(chan error, 1)
