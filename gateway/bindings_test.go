@@ -62,8 +62,7 @@ func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 
 func TestABindingThatCannotBeSet(t *testing.T) {
 	e := parallel(t, 1, withBindings(affinity.New(nil)))
-	e.control.add("p/1", 1).host = "there"
-	e.control.with("p/1", func(w *fakeWorker) { w.endpoint = "https://there:7070" })
+	e.joins("https://there:7070")
 	const path = "/v1/pools/p/bindings/s"
 	e.do("PUT", path, `{"worker":"p/7"}`).requireProblem(t, http.StatusNotFound, api.CodeWorkerNotFound)
 	elsewhere := e.do("PUT", path, `{"worker":"p/1"}`)

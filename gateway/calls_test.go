@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -168,6 +168,7 @@ func TestStreamArrivesChunkByChunk(t *testing.T) {
 	all := e.do("POST", "/v1/pools/p/call/stream", "3")
 	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(all.body))
 	require.Equal(t, "application/octet-stream", all.header.Get("Content-Type"))
+	requireConfined(t, all)
 	lines := e.do("POST", "/v1/pools/p/call/stream_json", "2")
 	require.Equal(t, "{\"piece\":0}\n{\"piece\":1}\n", string(lines.body))
 	require.Equal(t, "application/x-ndjson", lines.header.Get("Content-Type"))
@@ -222,40 +223,8 @@ func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
 	e.do("POST", "/v1/pools/p/call/"+strings.Repeat("m", 1025), "x").requireProblem(t, 400, api.CodeInvalid)
 }
 
-type fakeAffinity struct {
-	mu   sync.Mutex
-	last map[string]string
-}
-
-func (s *fakeAffinity) Lookup(_, session string) (string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	worker, found := s.last[session]
-	return worker, found
-}
-
-func (s *fakeAffinity) ForgetLookups(string) {}
-
-func (s *fakeAffinity) Page(worker, _ string, _ int) (sessions []string, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for session, last := range s.last {
-		if last == worker {
-			sessions = append(sessions, session)
-		}
-	}
-	return sessions, false
-}
-
-func (s *fakeAffinity) Follow(_, session, _, worker string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last[session] = worker
-}
-
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
-	sticky := &fakeAffinity{last: map[string]string{}}
-	e := parallel(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
+	e := parallel(t, 2, withBindings(affinity.New(nil)))
 	first := e.heldCall("/v1/pools/p", "a")
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	e.finish("a", first)
@@ -315,21 +284,12 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 
 func TestCloseWaitsForCalls(t *testing.T) {
 	e := parallel(t, 1)
-	held := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p",
-			pool.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
-		return err
-	})
-	e.awaitHeld(e.file("a.began"))
-	queued := background(func() error {
-		_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo"})
-		return err
-	})
+	held := e.heldCall("/v1/pools/p", "a")
+	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	closed := background(func() error { return e.gateway.Close(context.Background()) })
-	require.ErrorIs(t, await(t, queued), api.ErrUnavailable)
-	e.release(e.file("a"))
-	require.NoError(t, await(t, held))
+	await(t, queued).requireProblem(t, 503, api.CodeUnavailable)
+	e.finish("a", held)
 	require.NoError(t, await(t, closed))
 	_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo"})
 	require.ErrorIs(t, err, api.ErrUnavailable)

@@ -36,24 +36,43 @@ func (emptyFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[
 	return func(func(api.Event, error) bool) { <-ctx.Done() }
 }
 
-// browser sends requests as a browser does, with its cookies and without following redirects.
-func browser(t *testing.T) *http.Client {
-	client := clientWith(t, nil)
-	var err error
-	client.Jar, err = cookiejar.New(nil)
-	require.NoError(t, err)
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return client
+// browser sends requests to a gateway as a browser does, with its cookies and without following redirects.
+type browser struct {
+	*http.Client
+	t    *testing.T
+	base string
 }
 
-func send(t *testing.T, client *http.Client, method, target string, form url.Values, headers ...string) (int, string) {
-	t.Helper()
-	if method == http.MethodPost {
-		headers = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)
-	}
-	a := ask(t, client, requestOf(t.Context(), t, method, target, strings.NewReader(form.Encode()), headers...))
-	return a.status, string(a.body)
+func newBrowser(t *testing.T, base string) browser {
+	b := browser{clientWith(t, nil), t, base}
+	b.Jar = must(cookiejar.New(nil))
+	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return b
 }
+
+// get requires the status of the answer and returns its page.
+func (b browser) get(want int, path string, headers ...string) string {
+	b.t.Helper()
+	return b.send(want, http.MethodGet, path, nil, headers...)
+}
+
+// post is get for a form.
+func (b browser) post(want int, path string, form url.Values, headers ...string) string {
+	b.t.Helper()
+	headers = append(headers, "Content-Type", "application/x-www-form-urlencoded")
+	return b.send(want, http.MethodPost, path, form, headers...)
+}
+
+func (b browser) send(want int, method, path string, form url.Values, headers ...string) string {
+	b.t.Helper()
+	body := strings.NewReader(form.Encode())
+	a := ask(b.t, b.Client, requestOf(b.t.Context(), b.t, method, b.base+path, body, headers...))
+	require.Equal(b.t, want, a.status, "%s", a.body)
+	return string(a.body)
+}
+
+// cookies are those that the browser sends to the dashboard.
+func (b browser) cookies() []*http.Cookie { return b.Jar.Cookies(must(url.Parse(b.base + "/ui/"))) }
 
 func formToken(page string) string {
 	_, after, _ := strings.Cut(page, `name="form_token" value="`)
@@ -62,42 +81,30 @@ func formToken(page string) string {
 }
 
 func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
-	dir := t.TempDir()
-	tokens, secret := tokensFile(t, dir, []string{"*"}, "read", "admin")
+	tokens, secret := tokensFile(t, []string{"*"}, "read", "admin")
 	e := parallel(t, 0, withConfig(func(c *Config) {
 		c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{}
 		c.Security = Security{TokensFile: tokens}
 	}))
-	base, client := e.gateway.Endpoint(), browser(t)
-	status, _ := send(t, client, "GET", base+"/ui/", nil)
-	require.Equal(t, http.StatusSeeOther, status)
-	status, page := send(t, client, "GET", base+"/ui/signin", nil)
-	require.Equal(t, http.StatusOK, status)
-	form := url.Values{"token": {secret}, "form_token": {formToken(page)}}
-	status, _ = send(t, client, "POST", base+"/ui/signin", form, "Sec-Fetch-Site", "cross-site", "Origin",
-		"http://evil.example")
-	require.Equal(t, http.StatusForbidden, status, "another site signs nobody in")
-	status, _ = send(t, client, "POST", base+"/ui/signin", form)
-	require.Equal(t, http.StatusSeeOther, status)
-	status, _ = send(t, client, "GET", base+"/ui/pools/p", nil)
-	require.Equal(t, http.StatusOK, status)
+	b := newBrowser(t, e.gateway.Endpoint())
+	b.get(http.StatusSeeOther, "/ui/")
+	form := url.Values{"token": {secret}, "form_token": {formToken(b.get(http.StatusOK, "/ui/signin"))}}
+	// another site signs nobody in
+	b.post(http.StatusForbidden, "/ui/signin", form, "Sec-Fetch-Site", "cross-site", "Origin", "http://evil.example")
+	b.post(http.StatusSeeOther, "/ui/signin", form)
+	b.get(http.StatusOK, "/ui/pools/p")
 
-	status, _ = send(t, client, "GET", base+"/v1/pools", nil)
-	require.Equal(t, http.StatusUnauthorized, status, "the cookie is for the dashboard")
-	cookies := client.Jar.Cookies(must(url.Parse(base + "/ui/")))
-	require.Len(t, cookies, 1)
-	status, _ = send(t, clientWith(t, nil), "GET", base+"/v1/pools", nil, "Cookie", cookies[0].Name+"="+cookies[0].Value)
-	require.Equal(t, http.StatusUnauthorized, status, "even if a browser sent it elsewhere")
+	b.get(http.StatusUnauthorized, "/v1/pools") // the cookie is for the dashboard
+	require.Len(t, b.cookies(), 1)
+	cookie := b.cookies()[0].Name + "=" + b.cookies()[0].Value // even if a browser sent it elsewhere
+	newBrowser(t, b.base).get(http.StatusUnauthorized, "/v1/pools", "Cookie", cookie)
 
-	_, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
-	form = url.Values{"form_token": {formToken(page)}}
-	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", form, "Sec-Fetch-Site", "same-site")
-	require.Equal(t, http.StatusForbidden, status, "another program of this host")
-	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", form, "Sec-Fetch-Site", "same-origin")
-	require.Equal(t, http.StatusSeeOther, status)
+	const restart = "/ui/pools/p/do/restart-all"
+	form = url.Values{"form_token": {formToken(b.get(http.StatusOK, restart))}}
+	b.post(http.StatusForbidden, restart, form, "Sec-Fetch-Site", "same-site") // another program of this host
+	b.post(http.StatusSeeOther, restart, form, "Sec-Fetch-Site", "same-origin")
 
-	status, _ = send(t, client, "GET", base+"/ui/", nil, "Authorization", "Bearer "+secret+"x")
-	require.Equal(t, http.StatusUnauthorized, status, "a wrong token is not a visitor")
+	b.get(http.StatusUnauthorized, "/ui/", "Authorization", "Bearer "+secret+"x") // a wrong token is not a visitor
 }
 
 func must[T any](value T, err error) T {
@@ -109,70 +116,55 @@ func must[T any](value T, err error) T {
 
 func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
-	base, client := e.gateway.Endpoint(), browser(t)
-	status, page := send(t, client, "GET", base+"/ui/", nil)
-	require.Equal(t, http.StatusOK, status)
+	b := newBrowser(t, e.gateway.Endpoint())
+	page := b.get(http.StatusOK, "/ui/")
 	require.Contains(t, page, "read-only")
 	require.NotContains(t, page, "/do/")
-	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
-	require.Equal(t, http.StatusForbidden, status)
-	require.Contains(t, page, "run tempool ui as the agent&#39;s user")
-	status, _ = send(t, client, "GET", base+"/ui/", nil, "Host", "evil.example")
-	require.Equal(t, http.StatusForbidden, status, "DNS rebinding")
+	const restart = "/ui/pools/p/do/restart-all"
+	require.Contains(t, b.get(http.StatusForbidden, restart), "run tempool ui as the agent&#39;s user")
+	b.get(http.StatusForbidden, "/ui/", "Host", "evil.example") // DNS rebinding
 
 	// The Unix socket's owner gets a link that makes a browser the operator's.
+	made := e.link()
+	require.Contains(t, made.Rights, "admin")
+	link, found := strings.CutPrefix(made.URL, b.base)
+	require.True(t, found && strings.HasPrefix(link, "/ui/signin?link="), made.URL)
+	b.get(http.StatusSeeOther, link)
+	b.post(http.StatusSeeOther, restart, url.Values{"form_token": {formToken(b.get(http.StatusOK, restart))}})
+	newBrowser(t, b.base).get(http.StatusForbidden, link) // it works once
+	b.post(http.StatusNotFound, "/v1/admin/nothing", nil)
+}
+
+// link asks by the Unix socket for a link to the dashboard.
+func (e *env) link() tempool.DashboardLink {
+	e.t.Helper()
 	got := e.do("POST", "/ui/links", nil)
-	require.Equal(t, http.StatusOK, got.status)
-	link := decode[tempool.DashboardLink](t, got.body)
-	require.Contains(t, link.Rights, "admin")
-	require.True(t, strings.HasPrefix(link.URL, base+"/ui/signin?link="), link.URL)
-	status, _ = send(t, client, "GET", link.URL, nil)
-	require.Equal(t, http.StatusSeeOther, status)
-	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
-	require.Equal(t, http.StatusOK, status)
-	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", url.Values{"form_token": {formToken(page)}})
-	require.Equal(t, http.StatusSeeOther, status)
-	status, _ = send(t, browser(t), "GET", link.URL, nil)
-	require.Equal(t, http.StatusForbidden, status, "a link works once")
-	status, _ = send(t, client, "POST", base+"/v1/admin/nothing", nil)
-	require.Equal(t, http.StatusNotFound, status)
+	require.Equal(e.t, http.StatusOK, got.status)
+	return decode[tempool.DashboardLink](e.t, got.body)
 }
 
 // tempool ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
-	base, client := e.gateway.Endpoint(), browser(t)
-	link := func() string {
-		got := e.do("POST", "/ui/links", nil)
-		require.Equal(t, http.StatusOK, got.status)
-		link := decode[tempool.DashboardLink](t, got.body)
-		return must(url.Parse(link.URL)).Query().Get("link")
+	b := newBrowser(t, e.gateway.Endpoint())
+	link := func() url.Values {
+		return url.Values{"link": {must(url.Parse(e.link().URL)).Query().Get("link")}}
 	}
-	first := url.Values{"link": {link()}}
-	target := base + ui.SignInLinkPath
+	file := []string{"Sec-Fetch-Site", "cross-site", "Origin", "null"}
+	first := link()
 	for _, origin := range []string{"http://evil.example", "http://127.0.0.1:1", "https" +
-		strings.TrimPrefix(base, "http")} {
-		status, _ := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", origin)
-		require.Equal(t, http.StatusForbidden, status, "another site signs nobody in: %s", origin)
+		strings.TrimPrefix(b.base, "http")} { // another site signs nobody in, and does not use the link up
+		b.post(http.StatusForbidden, ui.SignInLinkPath, first, "Sec-Fetch-Site", "cross-site", "Origin", origin)
 	}
-	require.Empty(t, client.Jar.Cookies(must(url.Parse(base+"/ui/"))))
-	status, page := send(t, client, "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
-	require.Equal(t, http.StatusOK, status, "and did not use the link up: %s", page)
-	require.Contains(t, page, `<meta http-equiv="refresh" content="0; url=/ui/">`,
-		"no redirect, with which a browser would not send the cookie")
-	status, page = send(t, client, "GET", base+"/ui/", nil)
-	require.Equal(t, http.StatusOK, status)
-	require.NotContains(t, page, "read-only")
-	status, page = send(t, browser(t), "POST", target, first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
-	require.Equal(t, http.StatusForbidden, status, "a link works once")
-	require.Contains(t, page, "was used before")
-	status, _ = send(t, browser(t), "POST", target, url.Values{"link": {link()}}, "Sec-Fetch-Site", "same-origin",
-		"Origin", base)
-	require.Equal(t, http.StatusOK, status)
-	status, _ = send(t, browser(t), "GET", target, nil)
-	require.Equal(t, http.StatusNotFound, status)
-	status, _ = send(t, client, "POST", base+"/ui/signout", first, "Sec-Fetch-Site", "cross-site", "Origin", "null")
-	require.Equal(t, http.StatusForbidden, status, "every other form is for the dashboard's own pages")
+	require.Empty(t, b.cookies())
+	require.Contains(t, b.post(http.StatusOK, ui.SignInLinkPath, first, file...),
+		`<meta http-equiv="refresh" content="0; url=/ui/">`, "no redirect, with which a browser would not send the cookie")
+	require.NotContains(t, b.get(http.StatusOK, "/ui/"), "read-only")
+	other := newBrowser(t, b.base)
+	require.Contains(t, other.post(http.StatusForbidden, ui.SignInLinkPath, first, file...), "was used before")
+	other.post(http.StatusOK, ui.SignInLinkPath, link(), "Sec-Fetch-Site", "same-origin", "Origin", b.base)
+	newBrowser(t, b.base).get(http.StatusNotFound, ui.SignInLinkPath)
+	b.post(http.StatusForbidden, "/ui/signout", first, file...) // every other form is for the dashboard's own pages
 }
 
 func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {

@@ -34,12 +34,7 @@ func (e *env) follow(t *testing.T, query, lastID string) *eventClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, "GET", "http://gateway/v1/events"+query, nil)
-	require.NoError(t, err)
-	if lastID != "" {
-		request.Header.Set("Last-Event-ID", lastID)
-	}
-	response, err := e.http.Do(request)
+	response, err := e.http.Do(requestOf(ctx, t, "GET", "http://gateway/v1/events"+query, nil, "Last-Event-ID", lastID))
 	require.NoError(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	require.Equal(t, http.StatusOK, response.StatusCode)
@@ -146,15 +141,15 @@ func TestEventRequestsAreChecked(t *testing.T) {
 }
 
 func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
-	tokens, secret := tokensFile(t, t.TempDir(), []string{"q*"}, "read")
+	tokens, secret := tokensFile(t, []string{"q*"}, "read")
 	log := events.New("here")
 	e := parallel(t, 0, withTokens(tokens), withEvents(log))
 	for _, source := range []string{api.WorkerSource("p/0"), api.HostSource("here"), api.WorkerSource("q1/0")} {
 		emit(log, api.EventProcessStarted, source)
 	}
-	status, problem := e.tcp("GET", "/v1/events?pool=p", secret, "")
-	require.Equal(t, http.StatusForbidden, status)
-	require.Contains(t, problem.Detail, "pool p")
+	refused := e.tcp("GET", "/v1/events?pool=p", secret, "")
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.Contains(t, refused.problem.Detail, "pool p")
 	response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+"/v1/events?follow=false",
 		nil, "Authorization", "Bearer "+secret))
 	require.NoError(t, err)

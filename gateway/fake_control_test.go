@@ -68,16 +68,17 @@ func (b *fakeControl) add(worker string, incarnation int64) *fakeWorker {
 
 // with calls look with a worker and the lock held.
 func (b *fakeControl) with(worker string, look func(*fakeWorker)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	look(b.workers[worker])
+	b.set(func() { look(b.workers[worker]) })
 }
 
-func (b *fakeControl) setDown(down bool) {
+// set calls change with the lock held.
+func (b *fakeControl) set(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.down = down
+	change()
 }
+
+func (b *fakeControl) setDown(down bool) { b.set(func() { b.down = down }) }
 
 func (b *fakeControl) count(operation string) int {
 	b.mu.Lock()
@@ -104,12 +105,12 @@ func (b *fakeControl) Check(context.Context) error {
 }
 
 func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
-	b.mu.Lock()
-	release := b.blocked
-	if release != nil {
-		b.blockedHolders = append(b.blockedHolders, o.Holder+" "+worker)
-	}
-	b.mu.Unlock()
+	var release chan struct{}
+	b.set(func() {
+		if release = b.blocked; release != nil {
+			b.blockedHolders = append(b.blockedHolders, o.Holder+" "+worker)
+		}
+	})
 	if release != nil {
 		select {
 		case <-release:

@@ -69,6 +69,19 @@ func (e *env) joins(endpoint string) {
 	e.control.with("p/1", func(w *fakeWorker) { w.host, w.endpoint = "there", endpoint })
 }
 
+// peerWith is the endpoint of a host that has so many free slots, and answers other requests by serve.
+func peerWith(t *testing.T, free int, serve http.HandlerFunc) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/slots") {
+			writeJSON(w, http.StatusOK, peer.Slots{Free: free})
+			return
+		}
+		serve(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 func writeSecret(t *testing.T, path, secret string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(secret+"\n"), 0o600))
@@ -273,16 +286,11 @@ func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
 
 func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
 	t.Parallel()
-	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/slots") {
-			writeJSON(w, http.StatusOK, peer.Slots{})
-			return
-		}
+	endpoint := peerWith(t, 0, func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusCreated, api.Lease{ID: "p-1-1-1", Worker: "p/1"})
-	}))
-	t.Cleanup(there.Close)
+	})
 	a := openHere(t, nil, 1)
-	a.joins(there.URL)
+	a.joins(endpoint)
 	lease := a.taken(pool.CheckoutRequest{Holder: "another"})
 	client := a.waits("me", timeout.Milliseconds())
 	a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,
@@ -294,7 +302,7 @@ func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
 func TestOnlyPeersMayForward(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	tokens, secret := tokensFile(t, dir, []string{"p"}, "call")
+	tokens, secret := tokensFile(t, []string{"p"}, "call")
 	shared, wrong := dir+"/peer", dir+"/wrong"
 	writeSecret(t, shared, strings.Repeat("a", 32))
 	writeSecret(t, wrong, strings.Repeat("b", 32))
@@ -310,24 +318,21 @@ func TestOnlyPeersMayForward(t *testing.T) {
 		{api.HeaderForwarded, "nonsense", api.HeaderPeerToken, strings.Repeat("a", 32)},
 		{api.HeaderPeerToken, strings.Repeat("a", 32)},
 	} {
-		status, problem := b.tcp("POST", "/v1/pools/p/call/echo", secret, "x", headers...)
-		require.Equal(t, http.StatusForbidden, status, "%v", headers)
-		require.Equal(t, api.CodeForbidden, problem.Code)
+		b.tcp("POST", "/v1/pools/p/call/echo", secret, "x", headers...).requireProblem(t, http.StatusForbidden,
+			api.CodeForbidden)
 	}
 
 	a := openHere(t, b, 0, security(shared))
-	status, _ := a.tcp("POST", "/v1/pools/p/call/echo", secret, "x")
-	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, http.StatusOK, a.tcp("POST", "/v1/pools/p/call/echo", secret, "x").status)
 	lease, err := b.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me", Token: api.NewLeaseToken()})
 	require.NoError(t, err)
-	status, _ = a.tcp("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", secret, "x")
-	require.Equal(t, http.StatusForbidden, status, "the token may not use leases")
+	leased := a.tcp("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", secret, "x")
+	require.Equal(t, http.StatusForbidden, leased.status, "the token may not use leases")
 
 	stranger := openHere(t, b, 0, security(wrong))
-	status, problem := stranger.tcp("POST", "/v1/pools/p/call/echo", secret, "x")
-	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Equal(t, api.CodeNoWorkers, problem.Code)
-	require.False(t, problem.Started)
+	refused := stranger.tcp("POST", "/v1/pools/p/call/echo", secret, "x")
+	refused.requireProblem(t, http.StatusServiceUnavailable, api.CodeNoWorkers)
+	require.False(t, refused.problem.Started)
 }
 
 func TestAForwardedCallIsNotForwardedAgain(t *testing.T) {
@@ -339,10 +344,9 @@ func TestAForwardedCallIsNotForwardedAgain(t *testing.T) {
 	text, err := json.Marshal(peer.Caller{From: "here", To: "there", Name: "me", Rights: access.Client, PatienceMS: 50})
 	require.NoError(t, err)
 	for _, path := range []string{"/v1/pools/p/call/echo", "/v1/pools/p/workers/1/call/echo"} {
-		status, problem := b.tcp("POST", path, "", "x", api.HeaderForwarded, base64.RawURLEncoding.EncodeToString(text))
-		require.Equal(t, http.StatusServiceUnavailable, status, path)
-		require.Equal(t, api.CodeNoWorkers, problem.Code)
-		require.False(t, problem.Started)
+		refused := b.tcp("POST", path, "", "x", api.HeaderForwarded, base64.RawURLEncoding.EncodeToString(text))
+		refused.requireProblem(t, http.StatusServiceUnavailable, api.CodeNoWorkers)
+		require.False(t, refused.problem.Started)
 	}
 	require.Zero(t, c.gateway.Snapshot().Connections["tcp"])
 }
@@ -417,7 +421,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 func TestAnAnswerOfAPeerIsNotCut(t *testing.T) {
 	t.Parallel()
 	more, long := make(chan struct{}), strings.Repeat("y", 64<<20) // more than the buffers on the way
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	endpoint := peerWith(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, "x")
 		_ = http.NewResponseController(w).Flush()
@@ -430,12 +434,11 @@ func TestAnAnswerOfAPeerIsNotCut(t *testing.T) {
 		}
 		<-more
 		_, _ = io.WriteString(w, long)
-	}))
-	t.Cleanup(server.Close)
+	})
 	a := openHere(t, nil, 0, withModern(t, spec.MCPSession), withSpec(func(sp *spec.Spec) {
 		sp.Call.Timeout, sp.Queue.Timeout = spec.Duration(10*time.Millisecond), spec.Duration(10*time.Millisecond)
 	}))
-	a.joins(server.URL)
+	a.joins(endpoint)
 	require.Equal(t, "x", string(a.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", "there.1").body))
 	got, err := a.http.Get("http://gateway/v1/workers/p/1/logs")
 	require.NoError(t, err)
@@ -453,26 +456,22 @@ func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 	t.Parallel()
 	broken := make(chan struct{})
 	asked := make(chan pool.CheckoutRequest, 2)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/slots"):
-			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
-		case strings.HasSuffix(r.URL.Path, "/leases"):
+	endpoint := peerWith(t, 1, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/leases") {
 			var request pool.CheckoutRequest
 			_ = json.NewDecoder(r.Body).Decode(&request)
 			if asked <- request; len(asked) == 1 {
 				panic(http.ErrAbortHandler)
 			}
 			writeJSON(w, http.StatusCreated, api.Lease{ID: "p-1-1-1", Worker: "p/1", Token: request.Token})
-		default:
-			_, _ = io.ReadAll(r.Body)
-			close(broken)
-			panic(http.ErrAbortHandler)
+			return
 		}
-	}))
-	t.Cleanup(server.Close)
+		_, _ = io.ReadAll(r.Body)
+		close(broken)
+		panic(http.ErrAbortHandler)
+	})
 	a := openHere(t, nil, 0)
-	a.joins(server.URL)
+	a.joins(endpoint)
 	got := a.do("POST", "/v1/pools/p/call/echo", "x")
 	got.requireProblem(t, http.StatusBadGateway, api.CodeWorkerCrashed)
 	require.True(t, got.problem.Started)
@@ -537,21 +536,16 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 func TestARefusedCallKeepsItsBody(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/slots") {
-			writeJSON(w, http.StatusOK, peer.Slots{Free: 1})
-			return
-		}
+	endpoint := peerWith(t, 1, func(w http.ResponseWriter, _ *http.Request) {
 		peer.RefuseCall(w.Header())
 		writeProblem(w, api.Errorf(api.CodeBusy, "not now"))
 		select {
 		case asked <- struct{}{}:
 		default:
 		}
-	}))
-	t.Cleanup(server.Close)
+	})
 	a := openHere(t, nil, 1)
-	a.joins(server.URL)
+	a.joins(endpoint)
 	held := a.heldCall("/v1/pools/p", "held")
 	body := strings.Repeat("x", 100_000)
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", body) })

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -218,13 +217,6 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 
 func TestTheQueueOfAPoolOverTime(t *testing.T) {
 	e := parallel(t, 1)
-	queue := func() (recent api.RecentQueue) {
-		a := e.do("GET", "/v1/pools/p/queue", nil)
-		require.Equal(t, http.StatusOK, a.status)
-		require.NoError(t, json.Unmarshal(a.body, &recent))
-		require.True(t, recent.Valid())
-		return recent
-	}
 	held := e.heldCall("/v1/pools/p", "a")
 	var waiting []<-chan answer
 	for n := range 2 {
@@ -236,7 +228,8 @@ func TestTheQueueOfAPoolOverTime(t *testing.T) {
 		require.Equal(t, http.StatusOK, await(t, call).status)
 	}
 	require.Zero(t, e.waiting())
-	recent := queue()
+	recent := decode[api.RecentQueue](t, e.do("GET", "/v1/pools/p/queue", nil).body)
+	require.True(t, recent.Valid())
 	require.Equal(t, "here", recent.Host)
 	require.Len(t, recent.Methods, 2)
 	require.Equal(t, "echo", recent.Methods[0].Method)

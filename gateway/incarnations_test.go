@@ -113,6 +113,11 @@ func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 	}
 }
 
+// forks isolates the processes of the pool, which are forks.
+func forks(by string) option {
+	return withSpec(func(sp *spec.Spec) { sp.Isolation.By, sp.Start.Fork = by, true })
+}
+
 // served is what each process has served: a use or a key.
 type served struct {
 	mu sync.Mutex
@@ -136,9 +141,7 @@ func (s *served) add(t *testing.T, what string, a answer) string {
 // Calls of the pool and leases that the gateway has not granted race for isolated processes: each process serves one
 // call, or the calls of one lease.
 func TestAnIsolatedProcessServesOneUse(t *testing.T) {
-	e := parallel(t, 2, withSpec(func(sp *spec.Spec) {
-		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateUse, true, spec.Duration(timeout)
-	}))
+	e := parallel(t, 2, forks(spec.IsolateUse))
 	uses := served{by: map[string]string{}}
 	var all sync.WaitGroup
 	for client := range 6 {
@@ -191,7 +194,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := parallel(t, 2, withSpec(func(sp *spec.Spec) {
-				sp.Isolation.By, sp.Queue.Timeout = spec.IsolateKey, spec.Duration(timeout)
+				sp.Isolation.By = spec.IsolateKey
 				c.set(sp)
 			}))
 			e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
@@ -272,9 +275,7 @@ var keyRounds = flag.Int("key-rounds", 50, "how many new keys call two gateways 
 // none that has served another key.
 func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
 	t.Parallel()
-	keys := withSpec(func(sp *spec.Spec) {
-		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
-	})
+	keys := forks(spec.IsolateKey)
 	b := openThere(t, keys)
 	b.start(3, 1)
 	b.control.with("p/3", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
@@ -311,9 +312,7 @@ func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
 // Calls and leases of a key go to its home, whatever gateway they come to.
 func TestAKeyHasAHome(t *testing.T) {
 	t.Parallel()
-	keys := withSpec(func(sp *spec.Spec) {
-		sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
-	})
+	keys := forks(spec.IsolateKey)
 	b := openThere(t, keys)
 	b.start(3, 1)
 	a := openHere(t, b, 2, keys)
@@ -363,10 +362,7 @@ func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {
 		"released": func(*spec.Isolation) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := parallel(t, 1, withSpec(func(sp *spec.Spec) {
-				sp.Isolation.By, sp.Start.Fork, sp.Queue.Timeout = spec.IsolateKey, true, spec.Duration(timeout)
-				set(&sp.Isolation)
-			}))
+			e := parallel(t, 1, forks(spec.IsolateKey), withSpec(func(sp *spec.Spec) { set(&sp.Isolation) }))
 			pid := func() string {
 				a := e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, "k")
 				require.Equal(t, 200, a.status, "%s", a.body)

@@ -346,9 +346,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// renewed after a minute, less than any skew
 			e := open(t, 3, withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(80 * time.Second) }))
-			e.control.mu.Lock()
-			e.control.skew = skew
-			e.control.mu.Unlock()
+			e.control.set(func() { e.control.skew = skew })
 			leased := func(ttl time.Duration) (call func() answer) {
 				lease := e.taken(pool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()})
 				return func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x") }
@@ -374,9 +372,7 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 	var cut []func()
 	for _, skew := range []time.Duration{0, time.Hour, -time.Hour} { // of the host's clock behind Temporal's
 		e := open(t, 1, inflight(2))
-		e.control.mu.Lock()
-		e.control.skew = skew
-		e.control.mu.Unlock()
+		e.control.set(func() { e.control.skew = skew })
 		lease, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
 		require.NoError(t, err)
 		seen := time.Now()

@@ -20,70 +20,50 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
-	"github.com/tempool/tempool/spec"
 )
 
 // A client may keep a connection that it opened and did not need, and send its first request when the gateway closes.
+// One over TLS may say nothing, or shake hands and send nothing.
 func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) {
 	t.Parallel()
-	e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	unused, err := dialPlain(strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
-	require.NoError(t, err)
-	defer unused.conn.Close()
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 1 }, timeout, poll)
-	require.NoError(t, e.gateway.Close(context.Background()))
-	status, p, err := unused.answer()
-	require.NoError(t, err)
-	require.Equal(t, http.StatusRequestTimeout, status)
-	require.Equal(t, api.CodeUnavailable, p.Code)
-	require.False(t, p.Started)
-}
-
-// A client may open a connection over TLS and say nothing, or shake hands and send nothing.
-func TestAGatewayClosesWhateverItsTLSConnectionsDo(t *testing.T) {
 	cert, key := keys(t, t.TempDir())
-	e := parallel(t, 0, withConfig(func(c *Config) {
-		c.Listen, c.Security = "127.0.0.1:0", Security{CertFile: cert, KeyFile: key}
-		c.Limits.HeaderTime, c.Limits.ReadTime = time.Hour, time.Hour // and so long may a handshake take
-	}))
-	address := strings.TrimPrefix(e.gateway.Endpoint(), "https://")
-	silent, err := net.Dial("tcp", address)
-	require.NoError(t, err)
-	defer silent.Close()
-	unused, err := dialPlain(address)
-	require.NoError(t, err)
-	defer unused.conn.Close()
-	secure := tls.Client(unused.conn, &tls.Config{InsecureSkipVerify: true})
-	require.NoError(t, secure.HandshakeContext(t.Context()))
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 2 }, timeout, poll)
-	closed := make(chan error, 1)
-	go func() { closed <- e.gateway.Close(context.Background()) }()
-	unused.in = bufio.NewReader(secure)
-	status, p, err := unused.answer()
-	require.NoError(t, err)
-	require.Equal(t, http.StatusRequestTimeout, status)
-	require.Equal(t, api.CodeUnavailable, p.Code)
-	select {
-	case err := <-closed:
+	for scheme, security := range map[string]Security{"http://": {}, "https://": {CertFile: cert, KeyFile: key}} {
+		e := open(t, 0, withConfig(func(c *Config) {
+			c.Listen, c.Security = "127.0.0.1:0", security
+			c.Limits.HeaderTime, c.Limits.ReadTime = time.Hour, time.Hour // and so long may a handshake take
+		}))
+		address, found := strings.CutPrefix(e.gateway.Endpoint(), scheme)
+		require.True(t, found, e.gateway.Endpoint())
+		silent, err := net.Dial("tcp", address)
 		require.NoError(t, err)
-	case <-time.After(timeout):
-		require.FailNow(t, "the gateway waits for a handshake")
+		defer silent.Close()
+		unused, err := dialPlain(address)
+		require.NoError(t, err)
+		defer unused.conn.Close()
+		if scheme == "https://" {
+			secure := tls.Client(unused.conn, &tls.Config{InsecureSkipVerify: true})
+			require.NoError(t, secure.HandshakeContext(t.Context()))
+			unused.in = bufio.NewReader(secure)
+		}
+		require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 2 }, timeout, poll)
+		closed := background(func() error { return e.gateway.Close(context.Background()) })
+		status, p, err := unused.answer()
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, status)
+		require.Equal(t, api.CodeUnavailable, p.Code)
+		require.False(t, p.Started)
+		require.NoError(t, await(t, closed), "the gateway does not wait for a handshake")
 	}
 }
 
 const leavingClients = 32
-
-// openForAll returns an env whose worker can take a call of each client.
-func openForAll(t *testing.T, options ...option) *env {
-	return open(t, 1, append(options, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(timeout) }))...)
-}
 
 // Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which
 // was idle until then.
 func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		e := openForAll(t)
+		e := open(t, 1)
 		client := transport.New("", nil)
 		call := func() error {
 			reply, err := client.Do(t.Context(), e.gateway.Endpoint(), transport.Request{
@@ -129,7 +109,7 @@ func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+		e := open(t, 1, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 		var ready, all sync.WaitGroup
 		closing := make(chan struct{})
 		ready.Add(leavingClients)

@@ -40,9 +40,7 @@ func (e *env) log(path string) (lines []api.LogLine) {
 	require.Equal(e.t, http.StatusOK, a.status, "%s", a.body)
 	require.Equal(e.t, "application/x-ndjson", a.header.Get("Content-Type"))
 	for text := range strings.Lines(string(a.body)) {
-		var line api.LogLine
-		require.NoError(e.t, json.Unmarshal([]byte(text), &line), text)
-		lines = append(lines, line)
+		lines = append(lines, decode[api.LogLine](e.t, []byte(text)))
 	}
 	return lines
 }
@@ -163,8 +161,6 @@ func TestTheLogOfAWorkerOnAnotherHostIsThere(t *testing.T) {
 	require.Equal(t, "http://there:7460", a.problem.Endpoint)
 	require.Equal(t, []string{"here"}, programText(e.log("/v1/workers/p/0/logs?here=true")))
 	require.Equal(t, []string{"here"}, programText(e.log("/v1/workers/p/0/logs?here=true&previous")))
-	e.control.mu.Lock()
-	e.control.down = true // Temporal does not answer
-	e.control.mu.Unlock()
+	e.control.setDown(true)
 	require.Equal(t, []string{"here"}, programText(e.log("/v1/workers/p/0/logs")))
 }

@@ -256,9 +256,7 @@ func TestAClientOfMCPListens(t *testing.T) {
 
 // A client with a session subscribes to a resource of all processes of the pool, also of those that come later.
 func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
-	e := openModern(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command = append(sp.Pool.Command, "legacy")
-	}))
+	e := openModern(t, 1, spec.MCPShared, legacy(func(*spec.Spec) {}))
 	one, two := e.initialize(), e.initialize()
 	subscribe := func(session []string, method, uri string) string {
 		return string(e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"resources/`+method+`","params":{"uri":"`+uri+`"}}`,
@@ -361,9 +359,7 @@ func TestTheProcessOfARequestOfMCP(t *testing.T) {
 
 // A client with a session has no process in mode request; each of its requests does.
 func TestTheProcessesOfASessionOfModeRequest(t *testing.T) {
-	e := openModern(t, 2, spec.MCPRequest, withSpec(func(sp *spec.Spec) {
-		sp.Pool.Command = append(sp.Pool.Command, "legacy")
-	}))
+	e := openModern(t, 2, spec.MCPRequest, legacy(func(*spec.Spec) {}))
 	a := e.mcp("POST", mcpInitialize)
 	require.Contains(t, string(a.body), `"protocolVersion":"2025-06-18"`)
 	require.NotContains(t, string(a.body), "logging")

@@ -120,7 +120,7 @@ func TestAStreamOfMCPIsResumed(t *testing.T) {
 // What an agent has kept is lost with it. The request has an error then, and the session continues.
 func TestAStreamOfMCPIsResumedAtANewAgent(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
-	in := withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })
+	in := withStore(store)
 	e := openModern(t, 2, spec.MCPSession, resumable, in)
 	session := e.initialize()[1]
 	_, post := e.events("POST", mcpTool("hold", "{}"), session)

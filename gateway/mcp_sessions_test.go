@@ -24,7 +24,7 @@ import (
 
 // asPrincipals opens modernServer as a legacy server for two principals, with these tokens.
 func asPrincipals(t *testing.T, workers int, mode string, options ...option) (e *env, one, two string) {
-	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
+	tokens, one := tokensFile(t, []string{"*"}, "call")
 	two = addToken(t, tokens, "two", []string{"*"}, "call")
 	return openModern(t, workers, mode, append([]option{withTokens(tokens)}, options...)...), one, two
 }
@@ -38,10 +38,8 @@ func mcpTool(name, arguments string) string {
 // mcpAs sends a message for the client with a token, by TCP.
 func (e *env) mcpAs(token, session, body string, headers ...string) answer {
 	e.t.Helper()
-	headers = append([]string{"Authorization", "Bearer " + token, "Content-Type", "application/json", "Mcp-Session-Id",
-		session}, headers...)
-	return ask(e.t, http.DefaultClient, requestOf(e.t.Context(), e.t, "POST", e.gateway.Endpoint()+"/mcp/p",
-		strings.NewReader(body), headers...))
+	return e.tcp("POST", "/mcp/p", token, body, append([]string{"Content-Type", "application/json", "Mcp-Session-Id",
+		session}, headers...)...)
 }
 
 // awaitIdle waits until no client of MCP has a session in memory, once each has been idle for mcp.idle.
@@ -84,7 +82,7 @@ func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
 	servers := []option{withModern(t, spec.MCPSession), legacy(func(sp *spec.Spec) {
 		sp.Lease.TTL, sp.Lease.MaxTTL = spec.Duration(3*time.Second), spec.Duration(10*time.Minute)
-	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })}
+	}), withStore(store)}
 	e := open(t, 1, servers...)
 	session := e.initialize()
 	require.NoError(t, e.gateway.Leave(t.Context()))
@@ -131,10 +129,9 @@ func TestAGatewayOfMCPClosesWithoutTemporal(t *testing.T) {
 // A client that may read and write sessions reaches none of MCP by that, and no record extends another one's lease.
 func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
-	tokens, one := tokensFile(t, t.TempDir(), []string{"*"}, "call")
+	tokens, one := tokensFile(t, []string{"*"}, "call")
 	thief := addToken(t, tokens, "thief", []string{"*"}, "call", "sessions")
-	e := openModern(t, 2, spec.MCPSession, withTokens(tokens), legacy(func(*spec.Spec) {}),
-		withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
+	e := openModern(t, 2, spec.MCPSession, withTokens(tokens), legacy(func(*spec.Spec) {}), withStore(store))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	e.awaitIdle()
 	ids, err := store.IDs(t.Context())
@@ -153,11 +150,9 @@ func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
 	e.do("POST", importPath, strings.Replace(backup, `"sessions":0`, `"sessions":1`, 1)).requireProblem(t, 400,
 		api.CodeInvalid)
 	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE"} {
-		status, _ := e.tcp(method, "/v1/sessions/"+ids[0], thief, body)
-		require.Equal(t, 400, status, method)
+		require.Equal(t, 400, e.tcp(method, "/v1/sessions/"+ids[0], thief, body).status, method)
 	}
-	status, _ := e.tcp("PUT", "/v1/sessions/"+session, thief, body)
-	require.Equal(t, 201, status, "it is no record")
+	require.Equal(t, 201, e.tcp("PUT", "/v1/sessions/"+session, thief, body).status, "it is no record")
 	require.Equal(t, 404, e.mcpAs(thief, session, mcpTool("pid", "{}")).status)
 
 	lease := e.lease(1, "another")
@@ -201,7 +196,7 @@ func TestThePrincipalsOfMCPShareThePoolsSessions(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
 	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) {
 		sp.MCP.MaxSessions, sp.MCP.MaxSessionsPerPrincipal = 3, 2
-	}), withConfig(func(c *Config) { c.Sessions = fakeSessions{store} }))
+	}), withStore(store))
 	begin := func(token string) answer { return e.mcpAs(token, "", mcpInitialize) }
 	var last string
 	for range 2 {

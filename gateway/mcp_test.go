@@ -213,15 +213,13 @@ func TestWhatTheEndpointOfMCPRefuses(t *testing.T) {
 }
 
 func TestASessionOfMCPIsItsClients(t *testing.T) {
-	dir := t.TempDir()
-	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+	tokens, one := tokensFile(t, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
 	log := events.New("here")
 	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
-	status, _ := e.tcp("POST", "/mcp/p", one, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...)
-	require.Equal(t, 202, status)
+	require.Equal(t, 202, e.mcpAs(one, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).status)
 	echo := mcpTool("echo", `{"message":"x"}`)
 	for _, idle := range []bool{false, true} {
 		if idle {
@@ -230,11 +228,9 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 			e.start(0, 2)
 		}
 		for _, method := range []string{"POST", "GET", "DELETE"} {
-			status, _ := e.tcp(method, "/mcp/p", two, echo, headers...)
-			require.Equal(t, 404, status, method)
+			require.Equal(t, 404, e.tcp(method, "/mcp/p", two, echo, headers...).status, method)
 		}
-		status, _ := e.tcp("POST", "/mcp/p", one, echo, headers...)
-		require.Equal(t, 200, status)
+		require.Equal(t, 200, e.mcpAs(one, session, echo).status)
 	}
 	require.Equal(t, mcp.Counts{Sessions: 1, Replays: 1}, e.gateway.Snapshot().MCP["p"])
 	bound, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
@@ -242,21 +238,14 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	for i, event := range bound {
 		require.Contains(t, string(event.JSON), fmt.Sprintf(`"worker":"p/0","incarnation":%d,"principal":"token `, i+1))
 	}
-	status, _ = e.tcp("DELETE", "/mcp/p", one, "", headers...)
-	require.Equal(t, 204, status)
-	require.Eventually(t, func() bool {
-		status, _ = e.tcp("POST", "/mcp/p", one, echo, headers...)
-		return status == 404
-	}, timeout, poll, "it has ended")
+	require.Equal(t, 204, e.tcp("DELETE", "/mcp/p", one, "", headers...).status)
+	require.Eventually(t, func() bool { return e.mcpAs(one, session, echo).status == 404 }, timeout, poll, "it has ended")
 }
 
 // The session store has clients' sessions, too: MCP clients do not fill it.
 func TestTheRecordsOfMCPInTheSessionStore(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
-	in := withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })
-	e, _ := openMCP(t, 1, spec.MCPShared, in, withSpec(func(sp *spec.Spec) {
-		sp.MCP.MaxSessions = 2
-	}))
+	e, _ := openMCP(t, 1, spec.MCPShared, withStore(store), withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessions = 2 }))
 	for range 3 {
 		for range 2 {
 			e.initialize()
@@ -270,7 +259,7 @@ func TestTheRecordsOfMCPInTheSessionStore(t *testing.T) {
 
 	slow := slowToDelete{store, make(chan struct{})}
 	defer close(slow.deletes)
-	e, _ = openMCP(t, 1, spec.MCPShared, withConfig(func(c *Config) { c.Sessions = fakeSessions{slow} }))
+	e, _ = openMCP(t, 1, spec.MCPShared, withStore(slow))
 	ended := e.initialize()
 	require.Equal(t, 204, e.mcp("DELETE", "", ended...).status)
 	a := e.mcp("POST", mcpTool("echo", `{"message":"x"}`), ended...)
@@ -365,7 +354,7 @@ func TestACancelledRequestOfMCPCostsNobodyTheProcess(t *testing.T) {
 // once processes have crashed and clients have come back.
 func TestPrincipalsOfMCPHaveTheirOwnProcesses(t *testing.T) {
 	dir := t.TempDir()
-	tokens, one := tokensFile(t, dir, []string{"*"}, "call")
+	tokens, one := tokensFile(t, []string{"*"}, "call")
 	tokenOf := map[string]string{"one": one, "two": addToken(t, tokens, "two", []string{"*"}, "call")}
 	file, err := access.ReadFile(tokens)
 	require.NoError(t, err)

@@ -42,10 +42,7 @@ type schema struct {
 	Required   []string
 }
 
-func readDocument(t *testing.T) document {
-	doc := decode[document](t, openAPI)
-	return doc
-}
+func readDocument(t *testing.T) document { return decode[document](t, openAPI) }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
 	e := parallel(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)),

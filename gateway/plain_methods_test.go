@@ -34,10 +34,6 @@ func TestProtocolNonePassesEveryMethod(t *testing.T) {
 		require.Equal(t, 200, a.status, "%s: %s", method, a.body)
 		require.Equal(t, method, a.header.Get("X-Method"))
 	}
-	other := open(t, 1)
-	a := other.do("GET", "/v1/pools/p/call/echo", nil)
-	a.requireProblem(t, 405, codeMethodNotAllowed)
-	require.Equal(t, "POST", a.header.Get("Allow"))
 }
 
 func TestDotSegmentsReachNoWorker(t *testing.T) {
@@ -106,11 +102,6 @@ func TestAPageOfAWorkerCannotActAtTheGateway(t *testing.T) {
 	require.Empty(t, a.header.Values("Service-Worker-Allowed"))
 	require.Empty(t, a.header.Values("Clear-Site-Data"))
 	require.Equal(t, []string{"mine=1; Path=/"}, a.header.Values("Set-Cookie"))
-
-	frames := open(t, 1)
-	a = frames.do("POST", "/v1/pools/p/call/stream", "3")
-	require.Equal(t, 200, a.status)
-	requireConfined(t, a)
 }
 
 func TestAWorkerCannotPutTheGatewaysSocketInThePlaceOfItsOwn(t *testing.T) {

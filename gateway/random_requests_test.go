@@ -111,7 +111,7 @@ func (m requestMaker) header(h http.Header) {
 
 func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 	t.Parallel()
-	tokens, call := tokensFile(t, t.TempDir(), []string{"p"}, "call")
+	tokens, call := tokensFile(t, []string{"p"}, "call")
 	rights := map[string]access.Rights{"": 0, "tempool_unknown": 0, call: access.Call}
 	secrets := []string{"", "tempool_unknown", call}
 	for name, right := range map[string]access.Rights{"lease": access.Lease, "sessions": access.Sessions,
@@ -256,7 +256,7 @@ func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
 // Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in,
 // and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
-	tokens, reader := tokensFile(t, t.TempDir(), []string{"p"}, "read", "sessions")
+	tokens, reader := tokensFile(t, []string{"p"}, "read", "sessions")
 	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")
 	fleet := &actedFleet{}
 	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
@@ -264,15 +264,11 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	cookies, formTokens := map[string]string{"": "", "x": "tempool_ui=x"}, map[string]string{"": "", "x": "x"}
 	secrets := map[string]string{"reader": reader, "operator": operator}
 	signIn := func(name, secret string) {
-		client := browser(t)
-		_, page := send(t, client, "GET", base+"/ui/signin", nil)
-		status, _ := send(t, client, "POST", base+"/ui/signin",
-			url.Values{"token": {secret}, "form_token": {formToken(page)}})
-		require.Equal(t, http.StatusSeeOther, status)
-		cookie := client.Jar.Cookies(must(url.Parse(base + "/ui/")))[0]
-		cookies[name] = cookie.Name + "=" + cookie.Value
-		_, page = send(t, client, "GET", base+"/ui/", nil)
-		formTokens[name] = formToken(page)
+		b := newBrowser(t, base)
+		form := url.Values{"token": {secret}, "form_token": {formToken(b.get(http.StatusOK, "/ui/signin"))}}
+		b.post(http.StatusSeeOther, "/ui/signin", form)
+		cookies[name] = b.cookies()[0].Name + "=" + b.cookies()[0].Value
+		formTokens[name] = formToken(b.get(http.StatusOK, "/ui/"))
 		require.NotEmpty(t, formTokens[name])
 	}
 	for name, secret := range secrets {
@@ -337,10 +333,9 @@ func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	}
 	before := fleet.acted
 	form := url.Values{"form_token": {formTokens["operator"]}}
-	status, _ := send(t, browser(t), "POST", base+"/ui/pools/p/do/restart-all", form, "Cookie", cookies["operator"])
-	require.Equal(t, http.StatusSeeOther, status)
+	b := newBrowser(t, base)
+	b.post(http.StatusSeeOther, "/ui/pools/p/do/restart-all", form, "Cookie", cookies["operator"])
 	require.Equal(t, before+1, fleet.acted, "the operator acts")
-	status, _ = send(t, browser(t), "POST", base+"/ui/signout", form, "Cookie", cookies["operator"])
-	require.Equal(t, http.StatusSeeOther, status)
+	b.post(http.StatusSeeOther, "/ui/signout", form, "Cookie", cookies["operator"])
 	require.False(t, signedIn("operator"))
 }

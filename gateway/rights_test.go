@@ -18,8 +18,8 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// tcp sends a request over TCP with a bearer token, "" for none, and returns the status and the code of a problem.
-func (e *env) tcp(method, path, token, body string, headers ...string) (int, Problem) {
+// tcp sends a request over TCP with a bearer token, "" for none.
+func (e *env) tcp(method, path, token, body string, headers ...string) answer {
 	e.t.Helper()
 	if token != "" {
 		headers = append([]string{"Authorization", "Bearer " + token}, headers...)
@@ -29,7 +29,7 @@ func (e *env) tcp(method, path, token, body string, headers ...string) (int, Pro
 	if a.status >= 400 {
 		a.problem = decode[Problem](e.t, a.body)
 	}
-	return a.status, a.problem
+	return a
 }
 
 func withTokens(path string) option {
@@ -38,8 +38,7 @@ func withTokens(path string) option {
 
 func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	tokens, _ := tokensFile(t, dir, []string{"nothing-here"}, "call")
+	tokens, _ := tokensFile(t, []string{"nothing-here"}, "call")
 	secrets := map[access.Rights]string{}
 	for right := access.Call; right <= access.Admin; right <<= 1 {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
@@ -56,41 +55,39 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 			path += "?follow=false"
 		}
 		public := path == "/healthz" || path == "/readyz"
-		status, problem := e.tcp(rt.method, path, "", "{}")
+		none := e.tcp(rt.method, path, "", "{}")
 		if public {
-			require.Equal(t, 200, status, path)
+			require.Equal(t, 200, none.status, path)
 			continue
 		}
-		require.Equal(t, 401, status, "%s %s without a token", rt.method, path)
-		require.Equal(t, api.CodeUnauthorized, problem.Code)
-		status, _ = e.tcp(rt.method, path, "tempool_unknown", "{}")
-		require.Equal(t, 401, status, "%s %s with an unknown token", rt.method, path)
-		status, _ = e.tcp(rt.method, path, "", "{}", "Authorization", "Basic "+secrets[rt.right])
-		require.Equal(t, 401, status, "%s %s with another scheme", rt.method, path)
+		require.Equal(t, 401, none.status, "%s %s without a token", rt.method, path)
+		require.Equal(t, api.CodeUnauthorized, none.problem.Code)
+		for _, wrong := range []string{"Bearer tempool_unknown", "Basic " + secrets[rt.right]} {
+			a := e.tcp(rt.method, path, "", "{}", "Authorization", wrong)
+			require.Equal(t, 401, a.status, "%s %s with %s", rt.method, path, wrong)
+		}
 		for right, secret := range secrets {
-			status, problem := e.tcp(rt.method, path, secret, "{}")
+			a := e.tcp(rt.method, path, secret, "{}")
 			if rt.right == 0 || right == rt.right {
-				require.NotContains(t, []int{401, 403}, status, "%s %s with the right %s: %s", rt.method, path, right,
-					problem.Detail)
+				require.NotContains(t, []int{401, 403}, a.status, "%s %s with the right %s: %s", rt.method, path, right, a.body)
 			} else {
-				require.Equal(t, 403, status, "%s %s with the right %s", rt.method, path, right)
-				require.Contains(t, problem.Detail, rt.right.String())
+				require.Equal(t, 403, a.status, "%s %s with the right %s", rt.method, path, right)
+				require.Contains(t, a.problem.Detail, rt.right.String())
 			}
 		}
-		status, problem = e.tcp(rt.method, path, elsewhere, "{}")
+		a := e.tcp(rt.method, path, elsewhere, "{}")
 		if rt.scope == anyPool {
-			require.Equal(t, 200, status, path)
+			require.Equal(t, 200, a.status, path)
 		} else {
-			require.Equal(t, 403, status, "%s %s with a token of other pools: %s", rt.method, path, problem.Detail)
+			require.Equal(t, 403, a.status, "%s %s with a token of other pools: %s", rt.method, path, a.body)
 		}
 	}
-	workers := requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+"/v1/workers", nil, "Authorization",
-		"Bearer "+elsewhere)
-	require.JSONEq(t, "[]", string(ask(t, http.DefaultClient, workers).body), "workers of other pools are not listed")
+	listed := string(e.tcp("GET", "/v1/workers", elsewhere, "").body)
+	require.JSONEq(t, "[]", listed, "workers of other pools are not listed")
 }
 
 func TestChangedTokensApplyWithoutARestart(t *testing.T) {
-	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
+	tokens, first := tokensFile(t, []string{"*"}, "read")
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	t.Cleanup(func() { log.Close() })
@@ -102,7 +99,7 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	e := parallel(t, 0, withTokens(tokens), withEvents(events.New("here")), withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}))
-	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
+	status := func(secret string) int { return e.tcp("GET", "/v1/pools", secret, "").status }
 	require.Equal(t, 200, status(first))
 	second := addToken(t, tokens, "second", []string{"*"}, "read")
 	require.Eventually(t, func() bool { return status(second) == 200 }, timeout, poll)
@@ -123,7 +120,8 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	require.Empty(t, log2, "of another token it is")
 	require.Empty(t, events2)
 	require.NoError(t, os.WriteFile(tokens, []byte("half a fi"), 0o600))
-	third := addTokenTo(t, tokens)
+	require.NoError(t, os.Remove(tokens))
+	third := addToken(t, tokens, "third", []string{"*"}, "read")
 	require.Eventually(t, func() bool { return status(third) == 200 }, timeout, poll, "after a mistake, too")
 	require.Equal(t, 401, status(second))
 
@@ -137,17 +135,9 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	require.Equal(t, 1, logged(), "and not with each attempt")
 }
 
-// addTokenTo replaces a broken tokens file by one with a single token.
-func addTokenTo(t *testing.T, path string) string {
-	t.Helper()
-	require.NoError(t, os.Remove(path))
-	return addToken(t, path, "third", []string{"*"}, "read")
-}
-
 func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
+	tokens, _ := tokensFile(t, []string{"*"}, "call")
 	secret, hash := access.NewSecret()
 	require.NoError(t, access.Add(tokens,
 		access.Token{Name: "low", SHA256: hash, Pools: []string{"*"}, Rights: []string{"call"}, MaxPriority: new(2)}))
@@ -157,8 +147,7 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	call := func(secret, priority, name string) <-chan int {
 		before := e.waiting()
 		done := background(func() int {
-			status, _ := e.tcp("POST", "/v1/pools/p/call/hold", secret, quoted(e.file(name)), api.HeaderPriority, priority)
-			return status
+			return e.tcp("POST", "/v1/pools/p/call/hold", secret, quoted(e.file(name)), api.HeaderPriority, priority).status
 		})
 		require.Eventually(t, func() bool { return e.waiting() == before+1 }, timeout, poll)
 		return done
@@ -176,17 +165,17 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 
 // A traceback names files of the host, so only clients who may read the worker's log get it.
 func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
-	dir := t.TempDir()
-	tokens, caller := tokensFile(t, dir, []string{"*"}, "call")
+	tokens, caller := tokensFile(t, []string{"*"}, "call")
 	reader := addToken(t, tokens, "reader", []string{"*"}, "call", "read")
 	e := parallel(t, 1, withTokens(tokens))
 	for secret, shown := range map[string]bool{caller: false, reader: true} {
-		status, problem := e.tcp("POST", "/v1/pools/p/call/bug", secret, "null")
-		require.Equal(t, 500, status)
-		require.Equal(t, "KeyError", problem.WorkerError.Type)
-		require.Equal(t, "'nobody catches this'", problem.WorkerError.Message)
-		require.Equal(t, shown, strings.Contains(problem.WorkerError.Traceback, "worker.py"), problem.WorkerError.Traceback)
-		require.Equal(t, shown, problem.WorkerError.Traceback != "")
+		a := e.tcp("POST", "/v1/pools/p/call/bug", secret, "null")
+		require.Equal(t, 500, a.status)
+		failed := a.problem.WorkerError
+		require.Equal(t, "KeyError", failed.Type)
+		require.Equal(t, "'nobody catches this'", failed.Message)
+		require.Equal(t, shown, strings.Contains(failed.Traceback, "worker.py"), failed.Traceback)
+		require.Equal(t, shown, failed.Traceback != "")
 	}
 }
 
@@ -219,8 +208,7 @@ print(s.makefile("rb").readline().decode())
 `
 
 func TestConnectionsOfOneClientAreBounded(t *testing.T) {
-	dir := t.TempDir()
-	tokens, one := tokensFile(t, dir, []string{"*"}, "read")
+	tokens, one := tokensFile(t, []string{"*"}, "read")
 	other := addToken(t, tokens, "other", []string{"*"}, "read")
 	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Limits.ClientConnections = 2 }))
 	open := func(secret string) (*http.Client, int) {
@@ -243,7 +231,6 @@ func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
 	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
 		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
-		status, _ := e.tcp("GET", path, "", "")
-		require.Equal(t, want, status, path)
+		require.Equal(t, want, e.tcp("GET", path, "", "").status, path)
 	}
 }

@@ -55,9 +55,9 @@ func keys(t *testing.T, dir string) (certFile, keyFile string) {
 }
 
 // tokensFile writes a file with one token, and returns it with the token's secret.
-func tokensFile(t *testing.T, dir string, pools []string, rights ...string) (path, secret string) {
+func tokensFile(t *testing.T, pools []string, rights ...string) (path, secret string) {
 	t.Helper()
-	path = filepath.Join(dir, "tokens.toml")
+	path = filepath.Join(t.TempDir(), "tokens.toml")
 	return path, addToken(t, path, "test", pools, rights...)
 }
 
@@ -72,7 +72,7 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
-	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
+	tokens, _ := tokensFile(t, []string{"*"}, "call")
 	for name, c := range map[string]struct {
 		listen   string
 		security Security

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,11 +31,10 @@ func (e *env) putSessions(n int) {
 	}
 }
 
-func imported(t *testing.T, a answer) (done api.SessionImport) {
+func imported(t *testing.T, a answer) api.SessionImport {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
-	require.NoError(t, json.Unmarshal(a.body, &done))
-	return done
+	return decode[api.SessionImport](t, a.body)
 }
 
 func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
@@ -184,10 +182,9 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 		{"POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere"}`},
 		{"POST", "/v1/admin/sessions/copy/step", `{"step":"cut-over"}`},
 	} {
-		status, problem := e.tcp(request.method, request.path, "", request.body)
-		require.Equal(t, http.StatusForbidden, status)
-		require.Equal(t, api.CodeForbidden, problem.Code)
-		require.Equal(t, "unix:"+e.gateway.config.Socket, problem.Endpoint, "the endpoint of the operator")
+		refused := e.tcp(request.method, request.path, "", request.body)
+		refused.requireProblem(t, http.StatusForbidden, api.CodeForbidden)
+		require.Equal(t, "unix:"+e.gateway.config.Socket, refused.problem.Endpoint, "the endpoint of the operator")
 	}
 	require.Empty(t, c.asked)
 

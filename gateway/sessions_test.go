@@ -32,8 +32,10 @@ func (d fakeSessions) ToList(ctx context.Context, pool string) (sessions.HostCal
 	return d.Of(ctx, pool)
 }
 
-func withSessions(config sessions.Config) option {
-	return withConfig(func(c *Config) { c.Sessions = fakeSessions{embedded.InMemory(config)} })
+func withSessions(config sessions.Config) option { return withStore(embedded.InMemory(config)) }
+
+func withStore(store sessions.Store) option {
+	return withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })
 }
 
 func (a answer) session(t *testing.T) (s sessions.Session) {
@@ -148,18 +150,15 @@ func TestInvalidSessionRequests(t *testing.T) {
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
 	e := parallel(t, 0, withSessions(sessions.Config{}))
-	list := func(query string) (page tempool.SessionList) {
+	list := func(query string) tempool.SessionList {
 		t.Helper()
 		got := e.do("GET", "/v1/sessions"+query, nil)
 		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
-		require.NoError(t, json.Unmarshal(got.body, &page))
-		return page
+		return decode[tempool.SessionList](t, got.body)
 	}
 	require.Empty(t, list("").Sessions)
 	const all, most = 50, 20
-	for i := range all {
-		require.Equal(t, http.StatusCreated, e.do("PUT", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":1}}`).status)
-	}
+	e.putSessions(all)
 	require.Len(t, list("").Sessions, all)
 	var ids []string
 	for after := ""; ; {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -210,10 +209,7 @@ func TestTheWorkerSeesWhetherItsCallIsSampled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withConfig(func(config *Config) { config.Tracer = c.tracer }))
 			seen := func(headers ...string) map[string]string {
-				var seen map[string]string
-				a := e.do("POST", "/v1/pools/p/call/headers", nil, headers...)
-				require.NoError(t, json.Unmarshal(a.body, &seen), "%s", a.body)
-				return seen
+				return decode[map[string]string](t, e.do("POST", "/v1/pools/p/call/headers", nil, headers...).body)
 			}
 			require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-"+c.root+"$", seen("X-Any", "1")["traceparent"])
 			unsampled := seen("Traceparent", unsampledParent, "Tracestate", "a=1")

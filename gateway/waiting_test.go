@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -36,11 +35,10 @@ func (e *env) waits(holder string, waitMS int64) <-chan answer {
 	return got
 }
 
-func (a answer) lease(t testing.TB) (lease api.Lease) {
+func (a answer) lease(t testing.TB) api.Lease {
 	t.Helper()
 	require.Equal(t, 201, a.status, "%s", a.body)
-	require.NoError(t, json.Unmarshal(a.body, &lease))
-	return lease
+	return decode[api.Lease](t, a.body)
 }
 
 func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
@@ -110,18 +108,15 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 	for _, waitMS := range []int64{0, 60_000} {
 		e := open(t, 1)
 		release := make(chan struct{})
-		e.control.mu.Lock()
-		e.control.blocked = release
-		e.control.mu.Unlock()
+		e.control.set(func() { e.control.blocked = release })
 		ctx, leave := context.WithCancel(t.Context())
 		client := background(func() *api.Lease {
 			lease, _ := e.gateway.Checkout(ctx, "p", pool.CheckoutRequest{Holder: "me", WaitMS: waitMS})
 			return lease
 		})
-		require.Eventually(t, func() bool {
-			e.control.mu.Lock()
-			defer e.control.mu.Unlock()
-			return len(e.control.blockedHolders) > 0
+		require.Eventually(t, func() (asked bool) {
+			e.control.set(func() { asked = len(e.control.blockedHolders) > 0 })
+			return asked
 		}, timeout, poll)
 		leave()
 		close(release)
@@ -149,18 +144,27 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 		api.CodeQueueTimeout)
 }
 
-func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
+func TestARepeatedRequestWithItsTokenGetsTheLeaseThatItsHolderHas(t *testing.T) {
 	e := parallel(t, 2)
-	ask := func(holder string, waitMS int64) answer {
+	token := api.NewLeaseToken()
+	ask := func(holder, token string, waitMS int64) answer {
 		return e.do("POST", "/v1/pools/p/leases",
-			pool.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
+			pool.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: token})
 	}
-	mine := ask("me", 0).lease(t)
-	require.Equal(t, mine.ID, ask("me", 0).lease(t).ID)
-	require.Equal(t, mine.ID, ask("me", 1000).lease(t).ID)
-	require.NotEqual(t, mine.ID, ask("you", 1000).lease(t).ID, "a request id counts for its holder")
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+mine.ID+"~"+mine.Token, nil).status)
+	mine := ask("me", token, 0).lease(t)
+	for _, waitMS := range []int64{0, 1000} {
+		again := ask("me", token, waitMS).lease(t)
+		require.Equal(t, []string{mine.ID, token}, []string{again.ID, again.Token})
+	}
+	require.NotEqual(t, mine.ID, ask("you", token, 1000).lease(t).ID, "a request id counts for its holder")
+	ask("me", "", 0).requireProblem(t, 503, api.CodeNoWorkers)
 	require.Equal(t, 2, e.control.count("checkout"))
+	for _, wrong := range []string{"short", token + "~", longText} {
+		ask("me", wrong, 0).requireProblem(t, 400, api.CodeInvalid)
+	}
+	path := "/v1/leases/" + mine.ID + "~" + token
+	e.do("DELETE", path+"?outcome=error&error="+longText, nil).requireProblem(t, 400, api.CodeInvalid)
+	require.Equal(t, 200, e.do("DELETE", path, nil).status)
 }
 
 // waitsUntil starts a client that waits until ctx ends, and returns when it is in the line. It has no lease then.
@@ -180,9 +184,7 @@ func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
 	e := parallel(t, 1)
 	held := e.taken(pool.CheckoutRequest{Holder: "earlier"})
 	roster := make(chan struct{})
-	e.control.mu.Lock()
-	e.control.roster = roster
-	e.control.mu.Unlock()
+	e.control.set(func() { e.control.roster = roster })
 	defer close(roster)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -64,9 +65,8 @@ func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 
 // releasing returns an env whose program writes the sessions that it releases to a file.
 func releasing(t *testing.T, more ...option) (e *env, released func() []string) {
-	affinity := &fakeAffinity{last: map[string]string{}}
 	path := t.TempDir() + "/released"
-	options := []option{withConfig(func(c *Config) { c.Affinity = affinity }),
+	options := []option{withBindings(affinity.New(nil)),
 		withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
 	e = open(t, 1, append(options, more...)...)
 	return e, func() []string {
@@ -84,15 +84,6 @@ func (e *env) holdSession(session string) <-chan answer {
 	})
 }
 
-// drainAfter drains the process, and lets its calls continue when it takes no more.
-func (e *env) drainAfter(session string) api.DrainResult {
-	e.t.Helper()
-	drained := background(func() api.DrainResult { return e.gateway.Drain(e.t.Context(), "p/0", 1) })
-	require.Eventually(e.t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
-	e.release(e.file(session))
-	return await(e.t, drained)
-}
-
 func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	t.Parallel()
 	e, released := releasing(t)
@@ -102,7 +93,10 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.finish("a", first)
 	e.awaitHeld(e.file("b.began"))
-	require.True(t, e.drainAfter("b").Drained)
+	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
+	e.release(e.file("b"))
+	require.True(t, await(t, drained).Drained)
 	require.Equal(t, 200, await(t, second).status)
 	require.Equal(t, []string{"a", "b"}, released())
 }
