@@ -14,11 +14,15 @@ import (
 
 // Defaults of the activity of a call.
 const (
-	// DefaultTimeout bounds one attempt, from when an agent takes the call.
+	// DefaultTimeout bounds one attempt, from when an agent takes the call. Where the request has a longer timeout, that
+	// and answerTime do.
 	DefaultTimeout = time.Minute
 	// DefaultHeartbeat detects a dead agent.
 	DefaultHeartbeat = api.HeartbeatTimeout
 )
+
+// answerTime is what the activity of a call that has taken all of its own timeout has left to answer.
+const answerTime = 5 * time.Second
 
 // Execute calls a method on any worker of a pool, through the activity Execute that the agents of the pool host, and
 // returns its answer, decoded from JSON. params is sent as JSON; nil means none. The call waits in Temporal until an
@@ -47,7 +51,8 @@ func execute[Out any](ctx workflow.Context, o workflow.ActivityOptions, request 
 			return out, err
 		}
 	}
-	o.StartToCloseTimeout = cmp.Or(o.StartToCloseTimeout, DefaultTimeout)
+	longest := max(DefaultTimeout, time.Duration(request.TimeoutMS)*time.Millisecond+answerTime)
+	o.StartToCloseTimeout = cmp.Or(o.StartToCloseTimeout, longest)
 	o.HeartbeatTimeout = cmp.Or(o.HeartbeatTimeout, DefaultHeartbeat)
 	o.WaitForCancellation = true
 	if o.RetryPolicy == nil {

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -26,6 +27,7 @@ func greet(ctx workflow.Context, name string) (string, error) {
 func newEnv() *testsuite.TestWorkflowEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // on a slow machine, its second is short
 	env.RegisterActivityWithOptions(func(api.ExecuteRequest) (string, error) { return "", nil },
 		activity.RegisterOptions{Name: api.ActivityExecute})
 	return env
@@ -46,6 +48,19 @@ func TestExecuteCallsThePoolsActivity(t *testing.T) {
 	require.Equal(t, api.PoolQueue("hello"), info.TaskQueue)
 	require.Equal(t, api.HeartbeatTimeout, info.HeartbeatTimeout)
 	require.Equal(t, tempoolworkflow.DefaultTimeout, info.StartToCloseTimeout)
+}
+
+func TestTheActivityOutlastsTheTimeoutOfItsCall(t *testing.T) {
+	env := newEnv()
+	var info activity.Info
+	env.SetOnActivityStartedListener(func(i *activity.Info, _ context.Context, _ converter.EncodedValues) { info = *i })
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		request := api.ExecuteRequest{Method: "greet", TimeoutMS: 600_000}
+		_, err := tempoolworkflow.ExecuteRequest[string](ctx, "hello", request, nil)
+		return err
+	})
+	require.NoError(t, env.GetWorkflowError())
+	require.Greater(t, info.StartToCloseTimeout, 10*time.Minute)
 }
 
 func TestExecuteGivesUpWhenTheQueueDoes(t *testing.T) {
