@@ -102,7 +102,12 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                     with self.assertRaises(Unavailable):
                         await lease.call("m", 1)
                 self.assertEqual(await lease.call("m", 2), 2)
-                await lease.renew()
+                await lease.renew(7)
+                self.assertEqual(leases.of("PUT")[-1].json(), {"ttl_ms": 7000})
+                await lease.notify("note", headers={"X-A": "b"})
+                self.assertEqual(leases.asked[-1].headers["X-A"], "b")
+                async with lease.stream("m", [1]) as stream:
+                    self.assertEqual((stream.worker, stream.incarnation, [value async for value in stream]), ("python/0", 3, [[1]]))
                 with self.assertRaises(Unreadable):
                     async with lease:
                         raise Unreadable

@@ -168,7 +168,10 @@ class _Balancer:
 
 
 class AsyncStream:
-    """A streamed answer: an async iterator, and a context manager that cancels the call at its end. The call starts with either."""
+    """A streamed answer: an async iterator, and a context manager that cancels the call at its end. The call starts with either, and worker and
+    incarnation then name the process that answers."""
+
+    worker, incarnation = "", 0
 
     def __init__(self, send: Callable[[], Awaitable[_Reply]], raw: bool) -> None:
         self._send: Optional[Callable[[], Awaitable[_Reply]]] = send
@@ -195,6 +198,8 @@ class AsyncStream:
         send, self._send = self._send, None
         if send is not None:
             self._reply = await send()
+            self.worker = self._reply.headers.get("Tempool-Worker", "")
+            self.incarnation = int(self._reply.headers.get("Tempool-Incarnation") or 0)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -290,6 +295,11 @@ class AsyncClient:
         """Returns all pools with their workers."""
         pools: List[Dict[str, Any]] = await self.read("/v1/pools")
         return pools
+
+    async def workers(self) -> List[Dict[str, Any]]:
+        """Returns all workers with their state and metrics."""
+        workers: List[Dict[str, Any]] = await self.read("/v1/workers")
+        return workers
 
     async def read(self, path: str) -> Any:
         """Returns the decoded answer to a GET of a path, for endpoints without a method here."""
@@ -451,14 +461,15 @@ class AsyncLease(AsyncCaller):
         except TempoolError:
             pass  # the block's exception matters more, and the lease expires anyway
 
-    async def notify(self, method: str, params: Any = None, *, timeout: Optional[float] = None) -> None:
+    async def notify(self, method: str, params: Any = None, *, timeout: Optional[float] = None, headers: Optional[Mapping[str, str]] = None) -> None:
         """Sends a notification, which the worker does not answer."""
-        await (await self._as_holder("notify", method, encode_params(params), Options(timeout))).read()
+        await (await self._as_holder("notify", method, encode_params(params), Options(timeout, headers=headers))).read()
 
-    async def renew(self) -> None:
-        """Extends the lease to its ttl from now. The background task does this, too."""
+    async def renew(self, ttl: Optional[float] = None) -> None:
+        """Extends the lease to ttl seconds from now; None means the requested ttl. The background task does this, too."""
         began = time.monotonic()
-        body = encode({} if self._ttl is None else {"ttl_ms": ttl_ms(self._ttl)})
+        ttl = self._ttl if ttl is None else ttl
+        body = encode({} if ttl is None else {"ttl_ms": ttl_ms(ttl)})
         reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + renew_timeout(self.remaining), True)
         self._until = began + decode(await reply.read())["ttl_ms"] / 1000
 
