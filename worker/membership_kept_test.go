@@ -24,6 +24,12 @@ func (idleWorker) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 func (idleWorker) Start() error                                              { return nil }
 func (idleWorker) Stop()                                                     {}
 
+// joining is the membership of an agent that has not joined yet.
+func joining(announce func(context.Context, string, api.JoinRequest) (api.JoinResult, error)) *membership {
+	return &membership{hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {}, drain: func(bool) {},
+		newWorker: func(string) sdkworker.Worker { return idleWorker{} }, announce: announce}
+}
+
 // The processes that an agent has taken over end with it, and a host may wait for a task of its workflow.
 func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
 	kept := []api.Process{{Worker: "p/0", Incarnation: 1}}
@@ -44,18 +50,13 @@ func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				m := &membership{
-					hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {},
-					drain:     func(bool) {},
-					newWorker: func(string) sdkworker.Worker { return idleWorker{} },
-					request:   api.JoinRequest{Kept: c.kept},
-					announce: func(context.Context, string, api.JoinRequest) (api.JoinResult, error) {
-						if time.Since(began) < c.away {
-							return api.JoinResult{}, c.refusal
-						}
-						return api.JoinResult{Epoch: 1}, nil
-					},
-				}
+				m := joining(func(context.Context, string, api.JoinRequest) (api.JoinResult, error) {
+					if time.Since(began) < c.away {
+						return api.JoinResult{}, c.refusal
+					}
+					return api.JoinResult{Epoch: 1}, nil
+				})
+				m.request.Kept = c.kept
 				err := m.joinFirst(t.Context())
 				if c.code == "" {
 					require.NoError(t, err)
@@ -76,18 +77,14 @@ func TestAnAgentTriesToJoinForTwoMinutes(t *testing.T) {
 // A join is several requests, one after another.
 func TestAnAgentJoinsAlthoughTemporalAnswersSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &membership{
-			hostID: "h", log: slog.New(slog.DiscardHandler), remember: func(int64) {}, drain: func(bool) {},
-			newWorker: func(string) sdkworker.Worker { return idleWorker{} },
-			announce: func(ctx context.Context, _ string, _ api.JoinRequest) (api.JoinResult, error) {
-				select {
-				case <-ctx.Done():
-					return api.JoinResult{}, api.Errorf(api.CodeUnavailable, "join: %w", ctx.Err())
-				case <-time.After(3 * joinAttempt):
-					return api.JoinResult{Epoch: 1}, nil
-				}
-			},
-		}
+		m := joining(func(ctx context.Context, _ string, _ api.JoinRequest) (api.JoinResult, error) {
+			select {
+			case <-ctx.Done():
+				return api.JoinResult{}, api.Errorf(api.CodeUnavailable, "join: %w", ctx.Err())
+			case <-time.After(3 * joinAttempt):
+				return api.JoinResult{Epoch: 1}, nil
+			}
+		})
 		require.NoError(t, m.joinFirst(t.Context()))
 	})
 }

@@ -31,14 +31,6 @@ func TestAPingFailsWithTheErrorOfAHealthFunction(t *testing.T) {
 	require.NoError(t, host.Ping(t.Context()))
 }
 
-func TestAPanicOfAHealthFunctionFailsThePing(t *testing.T) {
-	fresh(t)
-	OnHealth(func(context.Context) error { panic("no") })
-	var failure *wire.RemoteError
-	require.ErrorAs(t, serve(t, wire.Options{}).Ping(t.Context()), &failure)
-	require.Contains(t, failure.Message, "panic: no")
-}
-
 func TestAHealthFunctionEndsWithTheWorker(t *testing.T) {
 	fresh(t)
 	running := make(chan struct{})
