@@ -83,15 +83,6 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.NotNil(t, unlimited.plan.cgroup, "limits may be set later, and a cgroup is killed at once")
 }
 
-func TestAFailedStartLeavesNoCgroup(t *testing.T) {
-	fs, home := fakeCgroupFS(t, "memory")
-	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
-	startFails(t, s, launch("p/0", 1, limited("exit 3", spec.Limits{Memory: 64 << 20, CPUAffinity: []int{4000}})))
-	left, err := filepath.Glob(filepath.Join(home, limits.WorkersPrefix+"*", "*", "memory.max"))
-	require.NoError(t, err)
-	require.Empty(t, left)
-}
-
 func TestOpenKillsTheCgroupsOfAnEarlierAgent(t *testing.T) {
 	fs, home := fakeCgroupFS(t, "memory")
 	dir := t.TempDir()

@@ -56,7 +56,7 @@ func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 			file := filepath.Join(dir, "pid")
 			sp := sh(escapes(file))
 			sp.Pool.User = user
-			p := begin(t, open(t), sp)
+			p := begin(t, open(t, withoutCgroups), sp)
 			escaped := pidIn(t, file)
 			eventually(t, func() bool {
 				entry, err := tree.ReadEntry(escaped.PID)

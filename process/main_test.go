@@ -50,7 +50,9 @@ func runTestAgent(dir string, command []string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
+	config := Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)}
+	withoutCgroups(&config)
+	s, err := Open(ctx, config)
 	if err == nil {
 		_, err = s.Start(ctx, launch("agent/0", 1, runs(command...)))
 	}
@@ -89,7 +91,7 @@ func runKeepingAgent(text string) {
 		config := Config{StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			TakeOver: true}
 		if a.NoCgroups {
-			config.cgroupFS = func() (limits.CgroupFS, error) { return limits.CgroupFS{}, errors.New("not in this test") }
+			withoutCgroups(&config)
 		}
 		s, err = Open(ctx, config)
 	}
@@ -165,6 +167,11 @@ func open(t *testing.T, change ...func(*Config)) *Supervisor {
 	require.NoError(t, err)
 	t.Cleanup(func() { closes(t, s) })
 	return s
+}
+
+// withoutCgroups makes a supervisor kill what it finds: with a cgroup, the kernel would hide what it does not find.
+func withoutCgroups(c *Config) {
+	c.cgroupFS = func() (limits.CgroupFS, error) { return limits.CgroupFS{}, errors.New("not in this test") }
 }
 
 // closes closes a supervisor.

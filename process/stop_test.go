@@ -74,7 +74,7 @@ func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 				require.NoError(t, os.RemoveAll(filepath.Join(state, recordsName)))
 			}
 
-			s := open(t, func(c *Config) { c.StateDir, c.HostID = state, "test-agent" })
+			s := open(t, withoutCgroups, func(c *Config) { c.StateDir, c.HostID = state, "test-agent" })
 			for _, id := range ids {
 				require.False(t, lives(t, id), "Open returns after killing them")
 			}
@@ -167,7 +167,7 @@ func TestTheReaperIgnoresSignals(t *testing.T) {
 
 func TestATreeThatKeepsForkingEnds(t *testing.T) {
 	for name, c := range map[string]struct {
-		script string // of each process in a session of its own, with how many generations are left
+		script string // of each process, which is in a session of its own; $1 generations are left
 		leaves int
 		end    func(*Process)
 	}{
@@ -180,7 +180,8 @@ func TestATreeThatKeepsForkingEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "fork.sh")
 			require.NoError(t, os.WriteFile(file, []byte("[ $1 -gt 0 ] || exec sleep 1000\n"+c.script), 0o600))
-			p := begin(t, open(t), sh(fmt.Sprintf("for i in 1 2 3; do setsid sh %s %d & done; exec sleep 1000", file, c.leaves)))
+			script := fmt.Sprintf("for i in 1 2 3; do setsid sh %s %d & done; exec sleep 1000", file, c.leaves)
+			p := begin(t, open(t, withoutCgroups), sh(script))
 			eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 5 }, "the tree must grow")
 			c.end(p)
 			require.NotContains(t, ends(t, p).Reason, "survived")
