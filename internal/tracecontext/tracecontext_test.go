@@ -23,18 +23,11 @@ func TestParse(t *testing.T) {
 		"a span":                     {parent: parent, valid: true},
 		"a span with a state":        {parent: parent, state: "a=1,b=2", valid: true, kept: "a=1,b=2"},
 		"a later version":            {parent: "01" + parent[2:] + "-more", valid: true},
-		"an invalid state":           {parent: parent, state: "a=1,=,", valid: true},
-		"a state of one key twice":   {parent: parent, state: "a=1,a=2", valid: true},
 		"a state that is too long":   {parent: parent, state: "a=" + strings.Repeat("x", MaxState), valid: true},
 		"nothing":                    {},
 		"a state alone":              {state: "a=1"},
 		"text":                       {parent: "00-1-2-3"},
-		"a trace of zeros":           {parent: "00-00000000000000000000000000000000-b7ad6b7169203331-01"},
-		"a span of zeros":            {parent: "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"},
-		"upper case":                 {parent: strings.ToUpper(parent)},
-		"version ff":                 {parent: "ff" + parent[2:]},
 		"a later version, too long":  {parent: "01" + parent[2:] + "-" + strings.Repeat("x", 1<<20)},
-		"version 00 with more":       {parent: parent + "-more"},
 		"bytes that are not in text": {parent: parent[:54] + "\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {

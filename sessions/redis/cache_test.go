@@ -14,6 +14,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+func put(key, value string) func(*sessions.Session) error {
+	return func(s *sessions.Session) error { s.Data[key] = json.RawMessage(value); return nil }
+}
+
 func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	server := redistest.Start(t)
 	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
@@ -23,8 +27,7 @@ func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 		require.NoError(t, err)
 		mine.Data["mine"] = json.RawMessage("1")
 	}
-	_, err := there.Update(t.Context(), "a",
-		func(s *sessions.Session) error { s.Data["theirs"] = json.RawMessage("1"); return nil })
+	_, err := there.Update(t.Context(), "a", put("theirs", "1"))
 	require.NoError(t, err)
 
 	seen := []int64{}
@@ -36,8 +39,7 @@ func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, seen)
 	require.Equal(t, map[string]json.RawMessage{"theirs": json.RawMessage("1")}, updated.Data)
 
-	_, err = there.Update(t.Context(), "a",
-		func(s *sessions.Session) error { s.Data["more"] = json.RawMessage("2"); return nil })
+	_, err = there.Update(t.Context(), "a", put("more", "2"))
 	require.NoError(t, err)
 	got, err := here.Get(t.Context(), "a")
 	require.NoError(t, err)
@@ -97,8 +99,7 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	now = began.Add(maxTTLLoss - time.Millisecond)
 	get(here)
 	require.Equal(t, began, written())
-	updated, err := here.Update(t.Context(), "a",
-		func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
+	updated, err := here.Update(t.Context(), "a", put("k", "1"))
 	require.NoError(t, err)
 	require.Equal(t, now, updated.LastAccessed)
 	require.Equal(t, began, written(), "an update has the use of a moment ago, too")
@@ -107,8 +108,7 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	for _, use := range []func(){
 		func() { get(here) },
 		func() {
-			_, err := here.Update(t.Context(), "a",
-				func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("2"); return nil })
+			_, err := here.Update(t.Context(), "a", put("k", "2"))
 			require.NoError(t, err)
 		},
 	} {
@@ -117,8 +117,7 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 		require.Equal(t, now, written())
 	}
 
-	_, err = there.Update(t.Context(), "a",
-		func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("3"); return nil })
+	_, err = there.Update(t.Context(), "a", put("k", "3"))
 	require.NoError(t, err)
 	require.Equal(t, json.RawMessage("3"), get(here).Data["k"], "what another host wrote is seen at once")
 	short, err := here.Update(t.Context(), "a",
@@ -139,8 +138,7 @@ func TestAUseExtendsASessionWhoseLastUseHasALaterTime(t *testing.T) {
 	const ttl = 30 * time.Minute
 	require.NoError(t, errorOf(there.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})))
 	update := func() error {
-		_, err := here.Update(t.Context(), "a",
-			func(s *sessions.Session) error { s.Data["k"] = json.RawMessage("1"); return nil })
+		_, err := here.Update(t.Context(), "a", put("k", "1"))
 		return err
 	}
 	get := func() error {

@@ -401,10 +401,3 @@ func TestTracedCallsAreExemplars(t *testing.T) {
 		require.Contains(t, text, "\n"+row[1]+"_total", "a counter has the same name in both formats")
 	}
 }
-
-func TestTheManualNamesEveryCause(t *testing.T) {
-	text := manual(t)
-	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {
-		require.Contains(t, text, "`"+string(cause)+"`")
-	}
-}
