@@ -149,29 +149,6 @@ func (s *workerEnv) newestReport() api.RosterEntry {
 	return reports[len(reports)-1].(api.RosterEntry)
 }
 
-// The pool learns of an order that changes nothing: it must not restart the worker after that.
-func TestASecondStopOfAStoppedWorkerIsReportedToItsPool(t *testing.T) {
-	for _, order := range []string{api.SignalStop, api.SignalDrain} {
-		t.Run(order, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			newest := s.newestReport
-			var first api.RosterEntry
-			s.At(time.Minute, s.signal(api.SignalStop, api.Control{}))
-			s.At(2*time.Minute, func() {
-				first = newest()
-				require.True(t, first.Resting)
-				s.env.SignalWorkflow(order, api.Control{})
-			})
-			s.At(3*time.Minute, func() {
-				require.GreaterOrEqual(t, newest().RestOrderedAt.Sub(first.RestOrderedAt), time.Minute)
-				require.True(t, newest().Resting)
-				require.Equal(t, lifecycle.Stopped, newest().State)
-			})
-			s.runThrough(inPool(func(*spec.Spec) {}))
-		})
-	}
-}
-
 // The handler of an update runs before the workflow, and handles signals, too.
 func TestADrainToFreeMemoryIsReportedAsNoOrderOfAnOperator(t *testing.T) {
 	s := newWorkerEnv(t)
@@ -219,34 +196,6 @@ func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 	})
 	s.At(5*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	s.runThrough(standalone())
-}
-
-func TestTheLatestOfOrdersThatArriveTogetherCountsBeforeAStart(t *testing.T) {
-	for name, c := range map[string]struct {
-		orders []string
-		want   lifecycle.State
-	}{
-		"a stop after a restart": {[]string{api.SignalRestart, api.SignalStop}, lifecycle.Stopped},
-		"a restart after a stop": {[]string{api.SignalStop, api.SignalRestart}, lifecycle.Ready},
-	} {
-		for _, state := range []lifecycle.State{lifecycle.Starting, lifecycle.Pending} {
-			t.Run(name+", "+string(state), func(t *testing.T) {
-				s := newWorkerEnv(t)
-				run := standalone()
-				if state == lifecycle.Pending {
-					run = inPool(func(*spec.Spec) {})
-					run.StartsPaused = "too many starts failed"
-				}
-				s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second}
-				s.At(time.Second, func() {
-					require.Equal(t, state, s.state().State)
-					s.together(c.orders...)
-				})
-				s.At(time.Minute, func() { require.Equal(t, c.want, s.state().State) })
-				s.runThrough(run)
-			})
-		}
-	}
 }
 
 func TestAStopEndsTheWaitForTheNextStart(t *testing.T) {

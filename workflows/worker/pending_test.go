@@ -37,29 +37,6 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 	}
 }
 
-func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *testing.T) {
-	for name, release := range map[string]func(*workerEnv) func(){
-		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsPaused, api.StartsPaused{}) },
-		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Order{Reason: "mended"}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			run := inPool(func(*spec.Spec) {})
-			run.StartsPaused = "too many starts failed"
-			s.At(time.Minute, func() {
-				require.Equal(t, lifecycle.Pending, s.state().State)
-				require.Zero(t, s.counted(&s.starts))
-				release(s)()
-			})
-			s.At(2*time.Minute, func() {
-				require.Equal(t, lifecycle.Ready, s.state().State)
-				s.signal(api.SignalEnd, api.Control{})()
-			})
-			s.run(run)
-		})
-	}
-}
-
 func TestARestartOfAProcessThatRunsWaitsForNoPermit(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second, api.ActivityDrain: 10 * time.Second}

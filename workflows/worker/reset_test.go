@@ -84,14 +84,3 @@ func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {
 		})
 	}
 }
-
-func TestAWorkerThatCrashesWhileItIsResetComesBackLikeAnyOther(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.watchScript[1] = crash(4*time.Second + 10*time.Millisecond)
-	s.onReset = func(api.ResetRequest) (api.ResetResult, error) {
-		return api.ResetResult{Problem: "the process has ended"}, nil
-	}
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
-	s.At(20*time.Second, func() { s.ready(2) })
-	s.runThrough(resettable())
-}

@@ -268,30 +268,6 @@ func TestASuccessorWhoseClaimFailedIsClaimedAgainOnceItHasTakenOver(t *testing.T
 	s.runThrough(standalone())
 }
 
-// The next process is ready, and waits for the end of a client's lease, when the pool stops or removes the worker.
-func TestAWorkerThatIsToEndDoesNotSwitchToItsSuccessor(t *testing.T) {
-	for name, returned := range map[string]bool{"the lease is returned": true,
-		"the lease is kept until the drain timeout": false} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.restartLeased()
-			s.At(time.Minute+2*time.Second, func() {
-				require.Equal(t, lifecycle.Draining, s.state().State)
-				require.EqualValues(t, 2, s.state().Successor)
-				s.env.SignalWorkflow(api.SignalEnd, api.Control{})
-				s.In(time.Hour, func() { s.env.SignalWorkflow(api.SignalStop, api.Control{}) }) // else it never ends
-			})
-			if returned {
-				s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
-			}
-			s.run(standalone())
-			require.Less(t, s.env.Now().Sub(s.Begin), 10*time.Minute)
-			require.Equal(t, 2, s.counted(&s.starts))
-			require.Equal(t, 2, s.counted(&s.stops))
-		})
-	}
-}
-
 // A successor that began before a restart may have the older spec, or have read the older files, whether it starts or
 // waits for the end of a client's lease.
 func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
@@ -329,18 +305,6 @@ func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
-	s.restartLeased()
-	s.At(2*time.Minute, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		require.EqualValues(t, 3, s.metrics().CallsCut)
-		require.Contains(t, reasons(s.history()), "calls cut: 3")
-	})
-	s.runThrough(standalone())
 }
 
 func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {

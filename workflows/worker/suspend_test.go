@@ -116,50 +116,6 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	require.NoError(t, renewal.Err)
 }
 
-func TestAResumeWithdrawsASuspensionThatWasRequestedWhileTheWorkerResumes(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.At(30*time.Second, s.signal(api.SignalResume, api.Control{}))
-	s.At(31*time.Second, s.signal(api.SignalSuspend, api.Control{}))
-	s.At(32*time.Second, s.signal(api.SignalResume, api.Control{}))
-	s.At(2*time.Minute, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.Empty(t, s.state().LastRefusal)
-	})
-	run := suspending(s)
-	s.slow[api.ActivityResume] = 10 * time.Second
-	s.runThrough(run)
-	require.Len(t, s.suspends, 1)
-	require.Len(t, s.resumes, 1)
-}
-
-func TestOtherRequestsEndASuspensionThatIsPending(t *testing.T) {
-	for name, c := range map[string]struct {
-		signal  string
-		payload any
-		state   lifecycle.State
-		starts  int
-	}{
-		"restart": {api.SignalRestart, api.Order{Reason: "again"}, lifecycle.Ready, 2},
-		"drain":   {api.SignalDrain, api.Control{}, lifecycle.Stopped, 1},
-		"stop":    {api.SignalStop, api.Control{}, lifecycle.Stopped, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{Drained: true}, nil }
-			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
-			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
-			s.At(3*time.Second, s.signal(c.signal, c.payload))
-			s.At(30*time.Second, func() {
-				require.Equal(t, c.state, s.state().State)
-				require.Equal(t, c.starts, s.counted(&s.starts))
-			})
-			s.runThrough(suspending(s))
-			require.NotContains(t, s.events(), lifecycle.Suspend)
-		})
-	}
-}
-
 func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 	s := newWorkerEnv(t)
 	var renewal *workflowtest.UpdateResult
