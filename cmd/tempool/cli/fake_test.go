@@ -68,7 +68,8 @@ type fakePool struct {
 	history      []lifecycle.Transition
 	changed      bool
 	err          error // of every change, checkout and call
-	neverEnds    bool  // Wait does not return before its context ends
+	signalErrors map[int]error
+	neverEnds    bool // Wait does not return before its context ends
 	lease        *tempool.Lease
 	released     map[int]api.ReleaseResult
 	options      tempool.CheckoutOptions
@@ -249,7 +250,7 @@ func (p *fakePool) Wait(ctx context.Context) error {
 func (p *fakePool) Signal(_ context.Context, slot int, signal string, control api.Control) error {
 	p.controlPlane.record(signal + " " + api.WorkerName(p.name, slot))
 	p.control = control
-	return p.err
+	return cmp.Or(p.signalErrors[slot], p.err)
 }
 
 func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/ready"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -201,6 +203,7 @@ type signaledWorker struct {
 	refusal string // the worker's newest one
 	done    bool   // the worker is where the signal leads
 	warned  bool   // tempool has warned that the worker is leased
+	silent  error  // why the worker did not say its state
 }
 
 // update takes over the present state of the worker.
@@ -219,35 +222,20 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 		name, slot, _ := poolOrWorker(args[0]) // checkArguments has parsed it
 		p := cp.Pool(name)
 		control.By = operator()
-		signal := func(slot int) error {
-			request, cancel := a.request(ctx)
-			defer cancel()
-			return p.Signal(request, slot, s.signal, control)
-		}
 		targets, err := a.targets(ctx, p, s, slot)
-		if slot != nil && api.CodeOf(err) == api.CodeUnavailable { // a signal needs no agent
-			if failure := signal(*slot); failure != nil {
-				return failure
-			}
-			return api.Errorf(api.CodeUnavailable,
-				"sent %s to %s, but no agent answers, so it takes effect when one runs again (%s)", s.signal, args[0], message(err))
-		}
 		if err != nil {
 			return err
 		}
-		for _, t := range targets {
-			if !t.done {
-				if err := signal(t.slot); err != nil {
-					return err
-				}
-			}
-		}
-		if !wait.skip {
+		targets, failures := a.signal(ctx, p, s, control, targets)
+		if len(targets) > 0 && !wait.skip {
 			if err := a.awaitSignal(ctx, p, s, targets, wait); err != nil {
-				return err
+				return joined(append(failures, err))
 			}
 		}
-		return a.printResult(signalResult{name, s.signal, targets}, func(text *strings.Builder) {
+		if len(targets) == 0 && len(failures) > 0 {
+			return joined(failures)
+		}
+		return cmp.Or(joined(failures), a.printResult(signalResult{name, s.signal, targets}, func(text *strings.Builder) {
 			if len(targets) == 0 {
 				fmt.Fprintf(text, "no worker to %s\n", s.signal)
 			}
@@ -258,32 +246,80 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 					fmt.Fprintf(text, "%s is %s\n", t.Worker, t.State)
 				}
 			}
-		})
+		}))
 	})
 	c.Flags().StringVar(&control.Reason, "reason", "", "reason to record in the worker's history")
 	wait.flags(c, defaultWait, s.waitsUntil)
 	return c
 }
 
+// signal sends the signal to the targets that are not where it leads. It returns those to wait for, and the failures of
+// the others.
+func (a *app) signal(ctx context.Context, p pool, s workerSignal, control api.Control, targets []*signaledWorker) (
+	answering []*signaledWorker, failures []error) {
+	for _, t := range targets {
+		var err error
+		if !t.done {
+			request, cancel := a.request(ctx)
+			err = p.Signal(request, t.slot, s.signal, control)
+			cancel()
+		}
+		switch {
+		case err != nil:
+			failures = append(failures, api.Errorf(cmp.Or(api.CodeOf(err), api.CodeUnavailable), "cannot send %s to %s: %s",
+				s.signal, t.Worker, message(err)))
+		case t.silent != nil:
+			failures = append(failures, api.Errorf(api.CodeUnavailable,
+				"sent %s to %s, but it does not answer, so the signal takes effect when an agent runs it again (%s)", s.signal,
+				t.Worker, message(t.silent)))
+		default:
+			answering = append(answering, t)
+		}
+	}
+	return answering, failures
+}
+
+// joined is one error with the messages of all failures, nil without any.
+func joined(failures []error) error {
+	if len(failures) < 2 {
+		return errors.Join(failures...)
+	}
+	var text strings.Builder
+	for _, err := range failures {
+		fmt.Fprintln(&text, message(err))
+	}
+	return api.Errorf(cmp.Or(api.CodeOf(failures[0]), api.CodeUnavailable), "%s", strings.TrimSpace(text.String()))
+}
+
 // targets returns the workers that a signal goes to, and a single worker that is where it leads already. It asks the
-// workers for their states, since the pool's roster may lag behind the previous command.
+// workers for their states, since the pool's roster may lag behind the previous command. A signal needs no agent, so it
+// goes to those that do not answer, too.
 func (a *app) targets(ctx context.Context, p pool, s workerSignal, slot *int) ([]*signaledWorker, error) {
 	status, err := send(ctx, a, p.Status)
+	if slot != nil && api.CodeOf(err) == api.CodeUnavailable {
+		return []*signaledWorker{{Worker: api.WorkerName(p.Name(), *slot), slot: *slot, silent: err}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
+	workers := slices.DeleteFunc(slices.Clone(status.Workers), func(w api.RosterEntry) bool {
+		return w.Gone || w.Removing || slot != nil && w.Slot != *slot
+	})
+	states, failures := make([]api.WorkerState, len(workers)), make([]error, len(workers))
+	sleep.Each(len(workers), concurrentQueries, func(i int) {
+		states[i], failures[i] = ask(ctx, a, p.State, workers[i].Slot)
+	})
 	targets := []*signaledWorker{}
-	for _, w := range status.Workers {
-		if w.Gone || w.Removing || (slot != nil && w.Slot != *slot) {
-			continue
+	for i, w := range workers {
+		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot, silent: failures[i]}
+		if t.silent != nil {
+			if slot != nil && api.CodeOf(t.silent) != api.CodeUnavailable {
+				return nil, t.silent
+			}
+			states[i] = api.WorkerState{State: w.State, Incarnation: w.Incarnation, Reason: w.Reason}
 		}
-		state, err := ask(ctx, a, p.State, w.Slot)
-		if err != nil {
-			return nil, err
-		}
-		t := &signaledWorker{Worker: api.WorkerName(p.Name(), w.Slot), slot: w.Slot}
-		t.update(s, state, w.Resting)
-		applies := s.applies(t.State, t.resting) ||
+		t.update(s, states[i], w.Resting)
+		applies := t.silent != nil || s.applies(t.State, t.resting) ||
 			t.done && t.resting && slices.Contains(status.StoppedForMemory, w.Slot) // else the pool starts it again
 		if slot != nil && !applies && !t.done {
 			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.Worker, s.notApplicable, t.State)

@@ -89,6 +89,25 @@ func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
 		{Worker: "python/1", State: lifecycle.Killed, Incarnation: 1}}}, done)
 }
 
+func TestAWorkerThatFailsKeepsNoSignalFromTheOthers(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(
+		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Ready, 1, ""), entry(2, lifecycle.Ready, 1, ""))),
+		states: map[int][]api.WorkerState{ // python/0 does not answer
+			1: {state(1, lifecycle.Ready, 1)},
+			2: {state(2, lifecycle.Ready, 1), state(2, lifecycle.Suspended, 1)},
+		},
+		signalErrors: map[int]error{1: api.Errorf(api.CodeUnavailable, "Temporal is slow")}})
+	r := fail(t, f, "workers", "suspend", "python")
+	require.Equal(t, []string{"suspend python/0", "suspend python/1", "suspend python/2"}, f.requests)
+	require.Equal(t, "python/2 is suspended\n", r.out)
+	require.Contains(t, r.err, "sent suspend to python/0, but it does not answer")
+	require.Contains(t, r.err, "cannot send suspend to python/1: Temporal is slow")
+
+	f = newFakeControlPlane(&fakePool{name: "python", statusErrors: []error{api.ErrUnavailable}})
+	require.Contains(t, fail(t, f, "workers", "suspend", "python/0").err, "sent suspend to python/0")
+	require.Equal(t, []string{"suspend python/0"}, f.requests, "a signal needs no pool that answers")
+}
+
 func TestSuspendOfABusyWorkerNamesTheLease(t *testing.T) {
 	busy := state(0, lifecycle.Busy, 1)
 	busy.Lease = &api.Lease{ID: "python.0.1.1", Holder: "alice"}
