@@ -63,6 +63,7 @@ sed -i "s/^Version:.*/Version: $version+1/" "$root/tmp/next/DEBIAN/control"
 dpkg-deb --root-owner-group -b "$root/tmp/next" "$root/tmp/next.deb" >/dev/null
 in_root dpkg -i /tmp/next.deb >/dev/null
 in_root grep -q '# mine' /etc/tempool/agent.toml
+in_root su -s /bin/sh tempool -c 'sleep 600 >/dev/null 2>&1 &' # as if kept
 in_root dpkg -r tempool >/dev/null
 in_root test -e /etc/tempool/agent.toml -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
 in_root dpkg -P tempool >/dev/null
