@@ -15,6 +15,11 @@ finish() {
 trap finish EXIT
 in_root() { chroot "$root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/tmp LANG=C.UTF-8 "$@"; }
 step() { echo "check-packages: $*"; }
+# kept_settings checks that an upgrade keeps the settings, and the groups of files of the operator.
+kept_settings() {
+  in_root grep -q '# mine' /etc/tempool/agent.toml
+  [ "$(in_root stat -c %G /etc/tempool /etc/tempool/agent.toml /etc/tempool/mine | xargs)" = "tempool tempool root" ]
+}
 
 (cd dist && sha256sum -c --quiet checksums.txt)
 step "making a root file system"
@@ -41,8 +46,9 @@ in_root rpm -i --nodeps /tmp/new.rpm
 in_root install -d -o tempool -m 700 /var/lib/tempool
 in_root su -s /bin/sh tempool -c '/usr/bin/tempool agent --config /etc/tempool/agent.toml --check'
 echo '# mine' >>"$root/etc/tempool/agent.toml"
+in_root touch /etc/tempool/mine
 in_root rpm -U --nodeps --force /tmp/new.rpm
-in_root grep -q '# mine' /etc/tempool/agent.toml
+kept_settings
 in_root rpm -e tempool
 in_root test -e /etc/tempool/agent.toml.rpmsave -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
 in_root sh -ec 'rm -r /etc/tempool /var/lib/tempool /tmp/new.rpm; userdel tempool'
@@ -61,8 +67,9 @@ echo '# mine' >>"$root/etc/tempool/agent.toml"
 dpkg-deb -R "$root/tmp/new.deb" "$root/tmp/next"
 sed -i "s/^Version:.*/Version: $version+1/" "$root/tmp/next/DEBIAN/control"
 dpkg-deb --root-owner-group -b "$root/tmp/next" "$root/tmp/next.deb" >/dev/null
+in_root touch /etc/tempool/mine
 in_root dpkg -i /tmp/next.deb >/dev/null
-in_root grep -q '# mine' /etc/tempool/agent.toml
+kept_settings
 in_root su -s /bin/sh tempool -c 'sleep 600 >/dev/null 2>&1 &' # as if kept
 in_root dpkg -r tempool >/dev/null
 in_root test -e /etc/tempool/agent.toml -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
