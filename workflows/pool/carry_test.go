@@ -108,6 +108,7 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
 		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}
 		d := disruptions{p}
+		p.pressure = pressure{p}
 		d.restartWorker(0, api.CauseFiles, "sent")
 		d.sendOrders()
 		require.Nil(t, p.Roster[0].Order)

@@ -88,6 +88,7 @@ func (c children) start(number int) {
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion =
 		true, true, false, false, false, lifecycle.Created, c.SpecVersion
 	s.began = c.Now()
+	c.pressure.leave(number)
 	// the end of the previous workflow must not count as the end of this one
 	s.Closed, s.RunID, s.reporter, s.ReportSeq, s.Order, s.EndLease = false, "", "", 0, nil, ""
 	c.await(number, s.Incarnation,

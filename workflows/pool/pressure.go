@@ -119,7 +119,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 
 // restartStopped restarts the workers that were stopped on a host.
 func (p pressure) restartStopped(h *hostPressure, reason string) {
-	for _, number := range h.Stopped {
+	for _, number := range slices.Clone(h.Stopped) {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
 		}
@@ -127,7 +127,7 @@ func (p pressure) restartStopped(h *hostPressure, reason string) {
 	h.Stopped = nil
 }
 
-// leave leaves a worker down that an operator has stopped, too.
+// leave ends what the pressure wants of a worker: an operator has stopped it, too, or it is started.
 func (p pressure) leave(number int) {
 	for i := range p.Pressure {
 		h := &p.Pressure[i]

@@ -44,24 +44,29 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 	p.runUntil(time.Minute, poolOf(5))
 }
 
-// The pool restarts what it has stopped, and no worker that an operator wants down.
+// The pool restarts what it has stopped, and no worker that an operator wants down, or that has been started since.
 func TestTheEndOfMemoryPressureOverrulesNoOperator(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
 	p.At(5*time.Second, func() { p.pressure("critical") })
 	p.At(10*time.Second, func() {
-		require.Equal(t, api.CausePressure, p.workers[3].received[0].message.(api.Order).Cause)
-		p.workers[3].stopDirectly()
+		require.Equal(t, []int{7, 6, 5, 4}, p.status().StoppedForMemory)
+		require.Equal(t, api.CausePressure, p.workers[7].received[0].message.(api.Order).Cause)
+		p.workers[7].stopDirectly()
+		p.workers[6].reportGone() // the pool starts its workflow again
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: &p.workers[5].run.Slot})
 	})
 	p.At(15*time.Second, func() {
-		require.Equal(t, []int{2}, p.status().StoppedForMemory)
+		require.Equal(t, []int{4}, p.status().StoppedForMemory)
 		p.pressure("medium")
 	})
 	p.At(30*time.Second, func() {
-		require.Equal(t, 3, p.status().Ready)
-		require.Equal(t, lifecycle.Stopped, p.status().Workers[3].State)
+		require.Equal(t, 7, p.status().Ready)
+		require.Equal(t, lifecycle.Stopped, p.status().Workers[7].State)
+		require.Empty(t, p.workers[6].received)
+		require.Len(t, p.workers[5].timesOf(api.SignalRestart), 1, "an operator's")
 	})
-	p.runUntil(time.Minute, poolOf(4))
+	p.runUntil(time.Minute, poolOf(8))
 }
 
 // What the pool stops during a rollout keeps the memory free until the pressure is over.

@@ -198,6 +198,7 @@ func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 // later one: a task's budget covers all that it sends.
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 	if s := d.slot(number); s != nil {
+		d.pressure.leave(number)
 		s.RestartID, s.Order = d.newRestart(), &pendingOrder{Kind: api.SignalRestart, Cause: cause, Reason: reason}
 	}
 }
