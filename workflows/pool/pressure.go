@@ -122,6 +122,7 @@ func (p pressure) restartStopped(h *hostPressure, reason string) {
 	for _, number := range slices.Clone(h.Stopped) {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
+			s.Order.InPlace = p.Rollout != nil && p.Rollout.Halted != "" // its spec may fail
 		}
 	}
 	h.Stopped = nil

@@ -83,6 +83,24 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedForMemory(t *testing.T) {
 	p.runUntil(time.Minute, poolOf(4))
 }
 
+// They keep their spec as those that wait for the rollout do.
+func TestTheEndOfMemoryPressureHandsOutNoSpecThatHasFailed(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	p.At(5*time.Second, func() { p.pressure("critical") })
+	p.updateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, neverStarts)})
+	p.At(20*time.Second, func() {
+		require.NotEmpty(t, p.status().Rollout.Halted)
+		p.pressure("medium")
+	})
+	p.At(30*time.Second, func() {
+		require.Equal(t, 3, p.status().Ready)
+		require.Equal(t, []int64{2, 1, 1, 1}, []int64{p.workers[0].entry.SpecVersion, p.workers[1].entry.SpecVersion,
+			p.workers[2].entry.SpecVersion, p.workers[3].entry.SpecVersion})
+	})
+	p.runUntil(time.Minute, poolOf(4))
+}
+
 func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
