@@ -52,6 +52,10 @@ func TestHookErrors(t *testing.T) {
 	require.True(t, e.gateway.Drain(t.Context(), "p/1", 1).Drained)
 	require.ErrorIs(t, errorOf(e.gateway.CallHook(t.Context(), "p/1", release, "mine")), api.ErrDraining)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status, "others are still served")
+	e.gateway.Suspend(t.Context(), suspendRequest(1, "", time.Hour))
+	_, err = e.gateway.CallHook(t.Context(), "p/0", release, "mine")
+	require.ErrorIs(t, err, api.ErrBusy, "it says that the hook has not run")
+	require.ErrorContains(t, err, "p/0 is suspended")
 }
 
 func TestHooksUnderLoadStarveNoCall(t *testing.T) {

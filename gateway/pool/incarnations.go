@@ -121,7 +121,7 @@ func (d *Dispatcher) upstreamOf(worker string, incarnation int64) *upstream {
 // CallHook calls a hook about a session on one worker of this host: an optional method that takes the session's id.
 // called is false without an error if the worker does not offer the hook. The call runs as one of the pool
 // and waits for the worker until ctx ends, ahead of all queued calls. Error codes are worker_not_found
-// if no process of the worker lives here, busy if it was not free in time, draining, and those of Call.
+// if no process of the worker lives here, busy if it was not free in time or is suspended, draining, and those of Call.
 func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string) (called bool, err error) {
 	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
@@ -150,9 +150,13 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 	if api.CodeOf(err) == api.CodeMethodNotFound {
 		return false, nil
 	}
-	if c == nil && api.CodeOf(err) == api.CodeDeadlineExceeded {
+	switch {
+	case c != nil:
+	case api.CodeOf(err) == api.CodeDeadlineExceeded:
 		err = api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by a client",
 			worker).After(time.Second)
+	case api.CodeOf(err) == api.CodeSuspended: // which it also is after a hook that was cut
+		err = api.Errorf(api.CodeBusy, "%s", api.MessageOf(err))
 	}
 	return c != nil, err
 }
