@@ -20,8 +20,11 @@ import (
 // peer is the worker's end of a frames Conn, driven by the test.
 type peer struct {
 	t    testing.TB
-	conn net.Conn
-	r    frameReader
+	conn interface {
+		io.ReadWriteCloser
+		SetReadDeadline(time.Time) error
+	}
+	r frameReader
 }
 
 // newPeer returns a Conn whose worker has said hello and read the host's.
@@ -94,32 +97,6 @@ func TestARequestCarriesTheRemainingTimeout(t *testing.T) {
 	p.write(Frame{Type: FrameResponse, ID: asked.ID})
 	callAsync(ctx, c, Request{Method: "m", Headers: map[string]string{"tempool-timeout": "5"}})
 	require.Equal(t, map[string]string{"tempool-timeout": "5"}, p.read().Headers, "the caller's own header wins")
-}
-
-func TestHelloOfReturnsTheWorkersHello(t *testing.T) {
-	c, p := newSilentPeer(t, Options{MaxMessage: 1000, MaxInflight: 3})
-	_, said := HelloOf(c)
-	require.False(t, said)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, AwaitReady(ctx, c), context.DeadlineExceeded)
-	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"test/1","methods":["m"]}`)})
-	require.NoError(t, AwaitReady(within(t), c))
-	hello, said := HelloOf(c)
-	require.True(t, said)
-	require.Equal(t, Hello{Protocol: 1, SDK: "test/1", Methods: []string{"m"}}, hello)
-}
-
-func TestARemoteErrorIsComplete(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	done := callAsync(context.Background(), c, Request{Method: "m"})
-	p.write(Frame{Type: FrameError, ID: p.read().ID, Headers: map[string]string{"tempool-count-x": "1"},
-		Payload: []byte(`{"code":"oom","type":"E","message":"m","traceback":"t","data":[1],"fatal":true}`)})
-	var failure *RemoteError
-	require.ErrorAs(t, await(t, done).err, &failure)
-	require.Equal(t, RemoteError{Code: "oom", Type: "E", Message: "m", Traceback: "t", Data: json.RawMessage(`[1]`),
-		Fatal: true}, *failure)
-	require.Equal(t, map[string]int64{"x": 1}, CountsOf(c))
 }
 
 func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
@@ -221,38 +198,6 @@ func TestACancelledCallReturnsAtOnceAndStaysInFlight(t *testing.T) {
 	require.NoError(t, await(t, next).err)
 }
 
-func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
-	c, p := newPeer(t, Options{CancelGrace: 10 * time.Millisecond, MaxInflight: 2})
-	other := callAsync(context.Background(), c, Request{Method: "other"})
-	p.read()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := callAsync(ctx, c, Request{Method: "m"})
-	p.read()
-	cancel()
-	await(t, done)
-	await(t, c.Done())
-	require.ErrorIs(t, c.Err(), ErrUnanswered)
-	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "all other calls fail, too")
-}
-
-func TestPipelinedCallsAreMatchedById(t *testing.T) {
-	const n = 5
-	c, p := newPeer(t, Options{MaxInflight: n})
-	var calls []<-chan outcome
-	var asked []Frame
-	for i := range n {
-		calls = append(calls, callAsync(context.Background(), c, Request{Method: "m", Payload: fmt.Append(nil, i)}))
-		asked = append(asked, p.read())
-	}
-	require.Equal(t, n, c.InFlight())
-	for i := n - 1; i >= 0; i-- {
-		p.write(Frame{Type: FrameResponse, ID: asked[i].ID, Payload: asked[i].Payload})
-	}
-	for i, done := range calls {
-		requireAnswer(t, done, fmt.Sprint(i))
-	}
-}
-
 func TestConcurrentPingsShareOneMessage(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -291,13 +236,6 @@ func (p *peer) readQuietly() Frame {
 		return Frame{}
 	}
 	return Frame{Type: h.kind, ID: h.id}
-}
-
-func TestNotifyNeedsNoResponse(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	require.NoError(t, c.Notify(context.Background(), Request{Method: "n", Payload: []byte("x")}))
-	require.Equal(t, Frame{Type: FrameNotify, Method: "n", Payload: []byte("x")}, p.read())
-	require.Zero(t, c.InFlight())
 }
 
 func TestOversizedRequestsAreNotSent(t *testing.T) {
@@ -344,27 +282,6 @@ func TestProtocolViolationsBreakAFramesConn(t *testing.T) {
 		require.ErrorAs(t, c.Err(), &broken, tc.reason)
 		require.Contains(t, broken.Reason, tc.reason)
 	}
-	for _, v := range vectors[malformedVector](t, "malformed.json") {
-		c, p := newPeer(t, Options{MaxMessage: max(v.MaxMessage, 1)})
-		require.NoError(t, errorOf(p.conn.Write(unhex(t, v.Hex))))
-		require.NoError(t, p.conn.Close())
-		await(t, c.Done())
-		require.Error(t, c.Err(), v.Name)
-	}
-}
-
-func TestACallFailsWhenItsWorkerDies(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	done := callAsync(context.Background(), c, Request{Method: "m"})
-	p.read()
-	require.NoError(t, p.conn.Close())
-	err := await(t, done).err
-	requireStarted(t, true, err)
-	require.ErrorIs(t, err, ErrPeerClosed)
-	await(t, c.Done())
-	require.ErrorIs(t, c.Err(), ErrPeerClosed)
-	_, err = c.Call(context.Background(), Request{Method: "m"})
-	requireStarted(t, false, err)
 }
 
 func TestAResponseJustBeforeTheEndIsDelivered(t *testing.T) {
@@ -560,19 +477,6 @@ func TestCountersAddUp(t *testing.T) {
 	require.Equal(t, counts, CountsOf(c), "counters stay readable after the end")
 }
 
-func TestACancelledCallIsCounted(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := callAsync(ctx, c, Request{Method: "m"})
-	id := p.read().ID
-	cancel()
-	require.ErrorIs(t, await(t, done).err, context.Canceled)
-	require.Equal(t, FrameCancel, p.read().Type)
-	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled"}`),
-		Headers: map[string]string{"tempool-count-api_calls": "1"}})
-	require.Eventually(t, func() bool { return CountsOf(c)["api_calls"] == 1 }, waitTimeout, time.Millisecond)
-}
-
 func TestAnInvalidCountIsAViolation(t *testing.T) {
 	for name, value := range map[string]string{"x": "-1", "y": "1.5", "z": "", "A": "1", "": "1",
 		"huge": "9999999999999999"} {
@@ -590,47 +494,6 @@ func TestHostCallsWithoutAHandlerAreUnsupported(t *testing.T) {
 	answer := p.read()
 	require.Equal(t, FrameHostError, answer.Type)
 	require.Contains(t, string(answer.Payload), `"code":"unsupported"`)
-}
-
-func TestCloseFailsAllCalls(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	inFlight := callAsync(context.Background(), c, Request{Method: "m"})
-	p.read()
-	queued := callAsync(context.Background(), c, Request{Method: "m"})
-	ping := make(chan error, 1)
-	go func() { ping <- c.Ping(context.Background()) }()
-	require.Equal(t, FramePing, p.read().Type)
-	require.NoError(t, c.Close())
-	require.NoError(t, c.Close())
-	require.ErrorIs(t, await(t, inFlight).err, ErrClosed)
-	require.ErrorIs(t, await(t, queued).err, ErrClosed)
-	require.ErrorIs(t, await(t, ping), ErrClosed)
-	require.ErrorIs(t, c.Err(), ErrClosed)
-}
-
-func TestAConnWorksOverBlockingStreams(t *testing.T) {
-	ours, theirs := net.Pipe()
-	c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxInflight: 8})
-	require.NoError(t, err)
-	p := &peer{t: t, conn: theirs, r: newFrameReader(theirs, DefaultMaxMessage)}
-	require.Equal(t, FrameHello, p.read().Type)
-	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
-	var callers sync.WaitGroup
-	results := make(chan error, 100)
-	for range 100 {
-		callers.Go(func() {
-			_, err := c.Call(within(t), Request{Method: "m"})
-			results <- err
-		})
-	}
-	for range 100 {
-		p.write(Frame{Type: FrameResponse, ID: p.read().ID})
-	}
-	callers.Wait()
-	for range 100 {
-		require.NoError(t, await(t, results))
-	}
-	require.NoError(t, c.Close())
 }
 
 func TestConcurrentCallsAndCancels(t *testing.T) {

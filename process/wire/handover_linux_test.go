@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -11,70 +10,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frameWorker is the worker's side of two pipes with which a host speaks frames.
-type frameWorker struct {
-	in, out *os.File
+// pipes are the worker's side of two pipes with which a host speaks frames: only those are handed over.
+type pipes struct {
+	*os.File // in
+	out      *os.File
 }
 
-func newFrameWorker(t *testing.T, o Options) (frameWorker, *Conn) {
+func (p pipes) Write(data []byte) (int, error) { return p.out.Write(data) }
+
+func newPipedPeer(t *testing.T) (*Conn, *peer) {
 	t.Helper()
 	fromWorker, out, err := os.Pipe()
 	require.NoError(t, err)
 	in, toWorker, err := os.Pipe()
 	require.NoError(t, err)
-	c, err := NewFrames(fromWorker, toWorker, o)
+	c, err := NewFrames(fromWorker, toWorker, Options{})
 	require.NoError(t, err)
-	w := frameWorker{in, out}
+	p := &peer{t: t, conn: pipes{in, out}, r: newFrameReader(in, DefaultMaxMessage)}
 	t.Cleanup(func() {
 		in.Close()
 		out.Close()
 		_ = c.Close()
 	})
-	require.Equal(t, FrameHello, w.read(t).Type)
-	w.write(t, Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
+	hello, err := ReadFrame(in, DefaultMaxMessage)
+	require.NoError(t, err)
+	require.Equal(t, FrameHello, hello.Type)
+	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
 	require.NoError(t, AwaitReady(t.Context(), c))
-	return w, c
-}
-
-func (w frameWorker) read(t *testing.T) Frame {
-	t.Helper()
-	f, err := ReadFrame(w.in, DefaultMaxMessage)
-	require.NoError(t, err)
-	return f
-}
-
-func (w frameWorker) write(t *testing.T, f Frame) {
-	t.Helper()
-	data, err := AppendFrame(nil, f)
-	require.NoError(t, err)
-	require.NoError(t, errorOf(w.out.Write(data)))
-}
-
-// answer answers one request with its payload and returns its id.
-func (w frameWorker) answer(t *testing.T, headers map[string]string) uint32 {
-	t.Helper()
-	f := w.read(t)
-	require.Equal(t, FrameRequest, f.Type)
-	w.write(t, Frame{Type: FrameResponse, ID: f.ID, Headers: headers, Payload: f.Payload})
-	return f.ID
-}
-
-func called(t *testing.T, c *Conn, payload string) <-chan error {
-	result := make(chan error, 1)
-	go func() {
-		r, err := c.Call(context.Background(), Request{Method: "m", Payload: []byte(payload)})
-		if err == nil && string(r.Payload) != payload {
-			err = io.ErrUnexpectedEOF
-		}
-		result <- err
-	}()
-	return result
+	return c, p
 }
 
 func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
-	w, c := newFrameWorker(t, Options{})
-	first := called(t, c, "one")
-	request := w.read(t)
+	c, p := newPipedPeer(t)
+	first := callAsync(context.Background(), c, Request{Method: "m"})
+	request := p.read()
 	type handed struct {
 		state   State
 		in, out *os.File
@@ -88,33 +57,35 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return c.refusal() != nil }, time.Minute, time.Millisecond, "nothing new is sent")
 	require.Empty(t, over, "a call is in flight")
-	w.write(t, Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"},
-		Payload: request.Payload})
-	require.NoError(t, <-first)
+	p.write(Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"},
+		Payload: []byte("one")})
+	requireAnswer(t, first, "one")
 	h := <-over
 	require.NoError(t, h.err)
 	require.ErrorIs(t, c.Err(), ErrHandedOver)
 	require.ErrorIs(t, errorOf(c.Call(t.Context(), Request{Method: "m"})), ErrHandedOver)
 
 	// while nobody reads
-	w.write(t, Frame{Type: FrameHostCall, ID: 7, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
+	p.write(Frame{Type: FrameHostCall, ID: 7, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	next, err := ResumeFrames(h.in, h.out, h.state, Options{})
 	require.NoError(t, err)
 	defer next.Close()
-	require.Equal(t, FrameHostResult, w.read(t).Type, "the first frame of the next host; no second hello")
-	second := called(t, next, "two")
-	require.Greater(t, w.answer(t, nil), request.ID, "no id is used twice")
-	require.NoError(t, <-second)
+	require.Equal(t, FrameHostResult, p.read().Type, "the first frame of the next host; no second hello")
+	second := callAsync(context.Background(), next, Request{Method: "m"})
+	asked := p.read()
+	require.Greater(t, asked.ID, request.ID, "no id is used twice")
+	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: []byte("two")})
+	requireAnswer(t, second, "two")
 	require.Equal(t, map[string]int64{"pages": 5}, CountsOf(next))
 	_, known := HelloOf(next)
 	require.True(t, known)
 }
 
 func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
-	w, c := newFrameWorker(t, Options{})
+	c, p := newPipedPeer(t)
 	data, err := AppendFrame(nil, Frame{Type: FrameHostCall, ID: 1, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	require.NoError(t, err)
-	require.NoError(t, errorOf(w.out.Write(data[:len(data)-1])))
+	require.NoError(t, errorOf(p.conn.Write(data[:len(data)-1])))
 	in := framesOf(c).in.(*os.File)
 	require.Eventually(t, func() bool { return unread(t, in) == 0 }, time.Minute, time.Millisecond,
 		"the host reads what there is")
@@ -123,23 +94,23 @@ func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
 }
 
 func TestAHandOverOfABusyWorkerEndsWithItsContext(t *testing.T) {
-	w, c := newFrameWorker(t, Options{})
-	pending := called(t, c, "one")
-	w.read(t)
+	c, p := newPipedPeer(t)
+	pending := callAsync(context.Background(), c, Request{Method: "m"})
+	p.read()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, _, _, err := HandOver(ctx, c)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, c.Close())
-	require.Error(t, <-pending)
+	require.Error(t, await(t, pending).err)
 }
 
 // A process that is frozen, or hangs, answers no ping.
 func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
-	w, c := newFrameWorker(t, Options{})
+	c, p := newPipedPeer(t)
 	before := make(chan error, 1)
 	go func() { before <- c.Ping(t.Context()) }()
-	ping := w.read(t)
+	ping := p.read()
 	require.Equal(t, FramePing, ping.Type)
 	state, in, out, err := HandOver(within(t), c)
 	require.NoError(t, err)
@@ -148,13 +119,13 @@ func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
 	next, err := ResumeFrames(in, out, state, Options{})
 	require.NoError(t, err)
 	defer next.Close()
-	w.write(t, Frame{Type: FramePong, ID: ping.ID})
+	p.write(Frame{Type: FramePong, ID: ping.ID})
 	after := make(chan error, 1)
-	answered := called(t, next, "one")
-	w.answer(t, nil)
-	require.NoError(t, await(t, answered), "the pong is no error")
+	answered := callAsync(context.Background(), next, Request{Method: "m"})
+	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	require.NoError(t, await(t, answered).err, "the pong is no error")
 	go func() { after <- next.Ping(t.Context()) }()
-	w.write(t, Frame{Type: FramePong, ID: w.read(t).ID})
+	p.write(Frame{Type: FramePong, ID: p.read().ID})
 	require.NoError(t, await(t, after))
 }
 

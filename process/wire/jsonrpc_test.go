@@ -69,6 +69,16 @@ func (s *rpcServer) write(format string, args ...any) {
 	require.NoError(s.t, errorOf(s.out.Write(s.in.wrap(nil, fmt.Appendf(nil, format, args...)))))
 }
 
+// leave makes a call whose caller leaves once the server has it, and returns that request.
+func (s *rpcServer) leave(c *Conn, method string) rpcAsk {
+	ctx, cancel := context.WithCancel(within(s.t))
+	done := callAsync(ctx, c, Request{Method: method})
+	ask := s.read()
+	cancel()
+	require.ErrorIs(s.t, await(s.t, done).err, context.Canceled)
+	return ask
+}
+
 type outcome struct {
 	resp Response
 	err  error
@@ -185,11 +195,7 @@ func TestJSONRPCRejectsInvalidParams(t *testing.T) {
 
 func TestACancelledLSPCallStillGetsAResponse(t *testing.T) {
 	c, server := newRPC(t, FramingContentLength, Options{})
-	ctx, cancel := context.WithCancel(within(t))
-	done := callAsync(ctx, c, Request{Method: "textDocument/hover", Payload: []byte(`{}`)})
-	ask := server.read()
-	cancel()
-	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	ask := server.leave(c, "textDocument/hover")
 	cancelled := server.read()
 	require.Equal(t, "$/cancelRequest", cancelled.Method)
 	require.JSONEq(t, `{"id":`+ask.ID.String()+`}`, string(cancelled.Params))
@@ -201,12 +207,7 @@ func TestACancelledLSPCallStillGetsAResponse(t *testing.T) {
 
 func TestOnlyTheResponseEndsACancelledMCPCall(t *testing.T) {
 	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Hour})
-	ctx, cancel := context.WithCancel(within(t))
-	alice := callAsync(ctx, c, Request{Method: "tools/call"})
-	ask := server.read()
-	cancel()
-	require.ErrorIs(t, await(t, alice).err, context.Canceled)
-
+	ask := server.leave(c, "tools/call")
 	bob := callAsync(within(t), c, Request{Method: "tools/call"})
 	ping := make(chan error, 1)
 	go func() { ping <- c.Ping(within(t)) }()
@@ -244,11 +245,7 @@ func TestAnMCPServerOutlivesCancels(t *testing.T) {
 	printed := make(chan string, 1)
 	c, server := newRPC(t, FramingLine, Options{MCP: true, CancelGrace: 20 * time.Millisecond,
 		OnOutput: func(text []byte) { printed <- string(text) }})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := callAsync(ctx, c, Request{Method: "tools/call"})
-	ask := server.read()
-	cancel()
-	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	ask := server.leave(c, "tools/call")
 	cancelled := server.read()
 	require.Equal(t, "notifications/cancelled", cancelled.Method)
 	require.JSONEq(t, fmt.Sprintf(`{"requestId":%s,"reason":"the caller has stopped waiting"}`, ask.ID),
@@ -313,11 +310,7 @@ func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
 
 func TestMCPInitializeIsNotCancelled(t *testing.T) {
 	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Millisecond})
-	ctx, cancel := context.WithCancel(within(t))
-	done := callAsync(ctx, c, Request{Method: "initialize"})
-	server.read()
-	cancel()
-	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	server.leave(c, "initialize")
 	await(t, c.Done())
 	require.ErrorIs(t, c.Err(), ErrUnanswered)
 	require.ErrorIs(t, errorOf(server.in.next()), io.EOF, "nothing but the end follows")

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -70,6 +69,8 @@ func stays(t *testing.T, c *Conn) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, AwaitReady(ctx, c), context.DeadlineExceeded)
+	_, said := HelloOf(c)
+	require.False(t, said)
 }
 
 func TestTheHelloChoosesTheReplyChannel(t *testing.T) {
@@ -107,25 +108,6 @@ func TestTheHelloChoosesTheReplyChannel(t *testing.T) {
 			require.NoError(t, c.Err())
 		})
 	}
-}
-
-func TestTheFirstByteOfAHelloChoosesTheReplyChannel(t *testing.T) {
-	msg, err := AppendFrame(nil, workerHello)
-	require.NoError(t, err)
-	c, f := newForked(t)
-	require.NoError(t, errorOf(f.socket.Write(msg[:3])))
-	stays(t, c)
-	require.NoError(t, errorOf(f.socket.Write(msg[3:])))
-	require.NoError(t, AwaitReady(within(t), c))
-	serves(t, c, f, f.socket)
-}
-
-func TestWritesToTheUnusedSocketFail(t *testing.T) {
-	c, f := newForked(t)
-	send(t, f.pipe, workerHello)
-	require.NoError(t, AwaitReady(within(t), c))
-	require.ErrorIs(t, errorOf(f.socket.Write([]byte("lost"))), syscall.EPIPE)
-	serves(t, c, f, f.pipe)
 }
 
 func TestWritingToBothReplyChannelsIsAViolation(t *testing.T) {
