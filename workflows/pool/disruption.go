@@ -53,9 +53,13 @@ func (d disruptions) requested(r api.RotationRequest) {
 
 // done takes a worker's report that its rotation has ended.
 func (d disruptions) done(r api.RotationDone) {
+	s := d.slot(r.Slot)
+	if d.isGranted(r.Slot) && d.Breaker.Trial == d.worker(r.Slot) && s != nil && s.Incarnation == r.Incarnation {
+		d.Breaker = d.Breaker.GaveUp(d.Now()) // the grant was its trial, and nothing was started
+	}
 	d.Disruptions = slices.DeleteFunc(d.Disruptions,
 		func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
-	if s := d.slot(r.Slot); d.Rollout == nil || s == nil || !s.isNewest(r.Restart) {
+	if d.Rollout == nil || s == nil || !s.isNewest(r.Restart) {
 		return
 	}
 	current := d.Rollout.Current

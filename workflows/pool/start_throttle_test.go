@@ -132,3 +132,22 @@ func TestStartsDoNotExceedTheRate(t *testing.T) {
 		require.InDelta(t, 5+float64(i)/2, times[0].Seconds(), 0.2, "worker %d", i)
 	}
 }
+
+// Its next process failed to start, or an operator has stopped or suspended it meanwhile.
+func TestTheTrialOfTheBreakerEndsWithARotationThatStartsNothing(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].entry.State, p.workers[1].unresponsive = lifecycle.Pending, true
+		p.startsEnded(0, 5, 5)
+	})
+	p.requestRotationAt(40*time.Second, 1)
+	p.signalAt(41*time.Second, api.SignalStartRequested, api.StartRequested{Slot: 0, Incarnation: 2})
+	p.At(50*time.Second, func() {
+		require.Len(t, p.workers[1].timesOf(api.SignalRotationGrant), 1)
+		require.Empty(t, p.workers[0].timesOf(api.SignalStartPermitted), "one tries for all")
+		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 1, Incarnation: 1, Reason: "worker suspended"})
+	})
+	p.runUntil(2*time.Minute, poolOf(2))
+	require.NotEmpty(t, p.workers[0].timesOf(api.SignalStartPermitted))
+	require.InDelta(t, 80, p.workers[0].timesOf(api.SignalStartPermitted)[0].Seconds(), 1, "after a pause")
+}
