@@ -17,13 +17,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and
-// no environment of its worker's. The descendant writes its PID to file.
-func escapes(file string) string {
-	return `(/usr/bin/setsid env -i /bin/sh -c 'exec <&- >&- 2>&- 3>&- 4>&-; echo $$ > ` + file +
-		`; exec /bin/sleep 1000' &); exec sleep 1000`
-}
-
 // disowns is escapes for a descendant that changes its mark, too.
 const disowns = `
 import os, resource, sys, time

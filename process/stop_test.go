@@ -50,6 +50,13 @@ func TestAProcessThatCannotBeKilledIsGivenUp(t *testing.T) {
 	eventually(t, func() bool { return !p.root.Exists() }, "it is reaped when it exits at last")
 }
 
+// escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and
+// no environment of its worker's. The descendant writes its PID to file.
+func escapes(file string) string {
+	return `(/usr/bin/setsid env -i /bin/sh -c 'exec <&- >&- 2>&- 3>&- 4>&-; echo $$ > ` + file +
+		`; exec /bin/sleep 1000' &); exec sleep 1000`
+}
+
 func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		t.Run(map[bool]string{true: "by its record", false: "by its cookie alone"}[records], func(t *testing.T) {
