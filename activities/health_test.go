@@ -65,6 +65,8 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 			api.CauseGrade, "failing"},
 		"a critical worker after three samples": {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3,
 			api.CauseGrade, "critical in 3 consecutive samples"},
+		"a degraded worker after five samples": {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300},
+			5, api.CauseGrade, "degraded or worse in 5 consecutive samples"},
 		"a grade counts from a certain age on": {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0,
 			linear(800, 0, 20), 6, api.CauseGrade, "failing"},
 		"a leak before it has reached the limit": {predict, 0, linear(20, 10, 60), 9, api.CausePrediction,

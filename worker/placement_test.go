@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,15 +26,21 @@ type markedSlot struct {
 
 func (m markedSlot) Permit() *worker.SlotPermit { return m.permit }
 
+// awaitCapacity runs an activity AwaitCapacity for a worker, and reports whether it is promised a slot.
+func awaitCapacity(t *testing.T, slots *placementSlots, name string) bool {
+	t.Helper()
+	permit := slots.TryReserveSlot(nil)
+	require.NotNil(t, permit, "the agent polls: the promised slot is for a start, which has to be polled, too")
+	slots.MarkSlotUsed(markedSlot{permit: permit})
+	defer slots.ReleaseSlot(usedSlot{permit: permit})
+	return slots.promise(name)
+}
+
 func TestOneFreeSlotIsPromisedToOneWorker(t *testing.T) {
 	slots := newPlacementSlots(2)
-	ask := func(name string) bool { // as an activity AwaitCapacity of a worker does
+	ask := func(name string) bool {
 		t.Helper()
-		permit := slots.TryReserveSlot(nil)
-		require.NotNil(t, permit, "the agent polls: the promised slot is for a start, which has to be polled, too")
-		slots.MarkSlotUsed(markedSlot{permit: permit})
-		defer slots.ReleaseSlot(usedSlot{permit: permit})
-		return slots.promise(name)
+		return awaitCapacity(t, slots, name)
 	}
 	starting := slots.TryReserveSlot(nil)
 	slots.MarkSlotUsed(markedSlot{permit: starting})
@@ -43,6 +50,21 @@ func TestOneFreeSlotIsPromisedToOneWorker(t *testing.T) {
 	slots.ReleaseSlot(usedSlot{permit: starting})
 	require.True(t, ask("t/2"))
 	require.False(t, ask("t/3"))
+}
+
+func TestFreedCapacityIsPromisedToAsManyWorkersAsFit(t *testing.T) {
+	const capacity, freed, waiting = 5, 3, 20
+	slots := newPlacementSlots(capacity)
+	for range capacity - freed {
+		slots.MarkSlotUsed(markedSlot{permit: slots.TryReserveSlot(nil)}) // of a start
+	}
+	promised := 0
+	for i := range waiting {
+		if awaitCapacity(t, slots, fmt.Sprint("t/", i)) {
+			promised++
+		}
+	}
+	require.Equal(t, freed, promised, "no herd")
 }
 
 // The pause ends on its own: the host may have resources again although none of its processes has ended.

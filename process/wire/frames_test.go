@@ -577,3 +577,17 @@ func FuzzFrames(f *testing.F) {
 		peer.Wait()
 	})
 }
+
+func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
+	c, p := newPeer(t, Options{CancelGrace: 10 * time.Millisecond, MaxInflight: 2})
+	other := callAsync(context.Background(), c, Request{Method: "other"})
+	p.read()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := callAsync(ctx, c, Request{Method: "m"})
+	p.read()
+	cancel()
+	await(t, done)
+	await(t, c.Done())
+	require.ErrorIs(t, c.Err(), ErrUnanswered)
+	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "all other calls fail, too")
+}

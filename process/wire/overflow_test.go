@@ -117,3 +117,30 @@ func TestSlowReadersShareABudget(t *testing.T) {
 	}
 	require.EqualValues(t, others, buffered.Load())
 }
+
+func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	tokens := make(chan struct{})
+	done, got := slowStream(within(t), c, tokens)
+	slow := p.read()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for range 100 {
+			p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: bytes.Repeat([]byte("x"), 100<<10)})
+		}
+		p.write(Frame{Type: FrameResponse, ID: slow.ID})
+	}()
+	for range 10 {
+		tokens <- struct{}{}
+	}
+	select {
+	case <-written:
+		t.Fatal("10 MB were taken in of which 1 MB was read")
+	default:
+	}
+	close(tokens)
+	require.NoError(t, await(t, done).err)
+	require.Len(t, *got, 100)
+	await(t, written)
+}

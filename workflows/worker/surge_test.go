@@ -156,6 +156,8 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 		require.EqualValues(t, 3, st.Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
+		require.EqualValues(t, 3, s.metrics().CallsCut)
+		require.Contains(t, reasons(s.history()), "calls cut: 3")
 	})
 	s.runThrough(rotating(func(sp *spec.Spec) { sp.Recovery.Restart = "never" }))
 }
