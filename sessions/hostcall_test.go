@@ -67,6 +67,13 @@ func TestTheFirstUseCreatesTheSession(t *testing.T) {
 func TestGetUpdateTouchAndDelete(t *testing.T) {
 	now := time.Now()
 	h := newHostCallTest(t, sessions.Config{Now: func() time.Time { return now }})
+	h.rejects(api.CodeSessionNotFound, "a", "session.update", `{"patch":{},"version":1}`)
+	h.rejects(api.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
+	require.Equal(t, "null", h.call("a", "programs.delete", `{"id":"p"}`))
+	require.Equal(t, "null", h.call("a", "session.delete", "{}"))
+	count, err := h.store.Count(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, count, "none of these creates the session")
 	s := h.session("a", "session.update", `{"patch":{"data":{"k":"<1>"},"ttl":"10m"}}`)
 	require.Equal(t, json.RawMessage(`"<1>"`), s.Data["k"])
 	require.Equal(t, spec.Duration(10*time.Minute), s.TTL)
