@@ -23,7 +23,7 @@ const (
 
 var errEmptyPrimary = api.Errorf(api.CodeStoreUnavailable,
 	"the primary store has no sessions and the secondary has some: both were left unchanged; "+
-		"if the primary lost its sessions, run --back or --cancel, then copy in the other direction")
+		"if the primary lost its sessions, run --back --force or --cancel, then copy in the other direction")
 
 // compare compares every session of both stores, repairs the differences in the secondary, and saves the outcome.
 func (r *replicator) compare(ctx context.Context) {

@@ -317,6 +317,7 @@ func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
 		require.Eventually(t, func() bool { return store.Status().Problem != "" || store.Status().InSync }, testTimeout,
 			time.Millisecond)
 		require.Contains(t, store.Status().Problem, "left unchanged")
+		require.ErrorContains(t, errorOf(store.SwitchRoles(t.Context(), false, nil)), "run --back --force or --cancel")
 		count, err := second.Count(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, count)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/sessions/embedded"
@@ -230,7 +231,11 @@ func (s *Stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 		return 0, stepRefused(step.Step, "only %s can be forced", api.CopyStepBack)
 	}
 	if !step.Force {
-		if err := s.requireOnlyHost(ctx, record.From, record.To); err != nil {
+		stores := []storeAddress{record.To, record.From}
+		if back {
+			stores = stores[:1] // the step protects the sessions of others in the first store
+		}
+		if err := s.requireOnlyHost(ctx, stores...); err != nil {
 			return 0, err
 		}
 	}
@@ -253,9 +258,14 @@ func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record cop
 	if record.CutOver != (step == api.CopyStepFinish) {
 		return stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
 	}
-	users, err := s.poolsUsing(ctx, released)
-	if err != nil {
-		return err
+	users := s.poolsHere(released)
+	if step == api.CopyStepFinish { // --cancel must always work: it protects the sessions of others in the second store
+		all, _ := s.poolsUsing(ctx, released) // without an answer, the pools here count
+		for pool, others := range all {
+			if len(others) == 0 {
+				users[pool] = nil
+			}
+		}
 	}
 	if len(users) > 0 {
 		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", names(users), released,
@@ -288,38 +298,47 @@ func (s *Stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []str
 	return names
 }
 
-// poolsUsing returns the pools whose specs name one of these stores, each with the other hosts of its workers: those
-// with a process here, and all other running ones. The local store of another host is another store. It fails with
-// api.CodeStoreUnavailable if a pool does not answer.
-func (s *Stores) poolsUsing(ctx context.Context, stores ...storeAddress) (map[string][]string, error) {
+// poolsHere returns the pools with a process here whose specs name one of these stores.
+func (s *Stores) poolsHere(stores ...storeAddress) map[string][]string {
 	using := make(map[string][]string)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, name := range s.poolsWhereLocked(func(settings spec.Sessions) bool {
 		return slices.Contains(stores, addressOf(settings))
 	}) {
 		using[name] = nil
 	}
-	s.mu.Unlock()
-	listCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	return using
+}
+
+// poolsUsing returns the pools whose specs name one of these stores, each with the other hosts of its workers: those
+// with a process here, and all other running ones. The local store of another host is another store. It fails with
+// api.CodeStoreUnavailable if a pool does not answer.
+func (s *Stores) poolsUsing(ctx context.Context, stores ...storeAddress) (map[string][]string, error) {
+	using := s.poolsHere(stores...)
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	running, err := s.ask.List(listCtx)
+	running, err := s.ask.List(ctx)
 	if err != nil {
 		return nil, errUsersUnknown(err)
 	}
-	for _, name := range slices.AppendSeq(running, maps.Keys(using)) { // a new pool is listed later
-		status, err := s.poolStatus(ctx, name)
+	pools := slices.AppendSeq(running, maps.Keys(using)) // a new pool is listed later
+	statuses, errs := make([]api.PoolStatus, len(pools)), make([]error, len(pools))
+	sleep.Each(len(pools), 16, func(i int) { statuses[i], errs[i] = s.ask.Status(ctx, pools[i]) })
+	for i, name := range pools {
+		status := statuses[i]
 		_, here := using[name]
 		settings := status.Spec.Sessions
 		switch {
-		case errors.Is(err, api.ErrPoolNotFound): // it has ended since
-		case err != nil:
-			return nil, errUsersUnknown(err)
+		case errors.Is(errs[i], api.ErrPoolNotFound): // it has ended since
+		case errs[i] != nil:
+			err = errUsersUnknown(errs[i])
 		case here, slices.Contains(stores, addressOf(settings)) &&
 			(settings.Store == spec.StoreRedis || status.SessionsHost == s.hostID):
 			using[name] = s.otherHosts(status)
 		}
 	}
-	return using, nil
+	return using, err
 }
 
 func errUsersUnknown(err error) error {

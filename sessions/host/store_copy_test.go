@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -131,15 +133,48 @@ func TestACopyIsRefusedForPoolsWithoutAProcessHere(t *testing.T) {
 	set("other", spec.StoreRedis, server.URL(), "there")
 	cutOver := api.SessionCopyStep{Step: api.CopyStepCutOver}
 	require.ErrorContains(t, errorOf(s.StepSessionCopy(t.Context(), cutOver)), "pool other also has workers on there")
+	runStep(t, s, api.CopyStepCancel) // the way out, since the comparison deletes the sessions of the pool other
 	delete(pools, "other")
+	request.Replace = true
+	require.NoError(t, errorOf(s.CopySessions(t.Context(), "p", request)))
+	list := s.ask.List
+	s.ask.List = func(context.Context) ([]string, error) { return nil, errors.New("no answer") }
+	runStep(t, s, api.CopyStepCancel)
+	s.ask.List = list
+	require.NoError(t, errorOf(s.CopySessions(t.Context(), "p", request)))
+	awaitInStep(t, s)
+	runStep(t, s, api.CopyStepCutOver)
+	set("other", spec.StoreRedis, server.URL(), "there")
+	back := api.SessionCopyStep{Step: api.CopyStepBack}
+	require.ErrorContains(t, errorOf(s.StepSessionCopy(t.Context(), back)), "pool other also has workers on there")
+	delete(pools, "other")
+	set("p", spec.StoreEmbedded, "", "there")
+	awaitInStep(t, s)
+	runStep(t, s, api.CopyStepBack) // who else writes the store that becomes the primary does not matter
+	set("p", spec.StoreEmbedded, "", "here")
+	awaitInStep(t, s)
 	runStep(t, s, api.CopyStepCutOver)
 	finish := api.SessionCopyStep{Step: api.CopyStepFinish}
 	require.ErrorContains(t, errorOf(s.StepSessionCopy(t.Context(), finish)), "the spec of p still names embedded")
 	set("p", spec.StoreRedis, server.URL(), "here")
 	s.ask.List = func(context.Context) ([]string, error) { return nil, errors.New("no answer") }
-	require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), finish)), api.ErrStoreUnavailable)
-	s.ask.List = func(context.Context) ([]string, error) { return []string{"p"}, nil }
+	require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), back)), api.ErrStoreUnavailable)
 	runStep(t, s, api.CopyStepFinish)
+}
+
+func TestACopyWaitsForAllPoolsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), Pools{
+			List: func(context.Context) ([]string, error) { return slices.Repeat([]string{"p"}, 100), nil },
+			Status: func(ctx context.Context, _ string) (api.PoolStatus, error) {
+				sleep.For(ctx.Done(), ownerTimeout-1)
+				return api.PoolStatus{}, ctx.Err()
+			},
+		}, testObserver())
+		began := time.Now()
+		require.ErrorIs(t, s.requireOnlyHost(t.Context(), storeAddress{}), api.ErrStoreUnavailable)
+		require.Equal(t, ownerTimeout, time.Since(began))
+	})
 }
 
 func TestTheNextAgentResumesACopy(t *testing.T) {
