@@ -99,19 +99,22 @@ func (s *Stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error {
 	s.mu.Lock()
 	p := s.pools[pool]
-	allowed := p == nil || p.owned || p.settings.Store == spec.StoreRedis
+	known := p == nil || p.owned || p.settings.Store == spec.StoreRedis
 	confirmed := p != nil && p.confirmed
 	var refused error
-	if !allowed && time.Since(p.ownerAt) < ownerCacheTTL {
-		refused = p.ownerErr
+	if !known && (p.ownerErr != nil || confirmed) {
+		known, refused = time.Since(p.ownerAt) < ownerCacheTTL, p.ownerErr
+		if !known && !p.ownerAt.IsZero() {
+			p.ownerAt = time.Now() // this caller asks; for the others, the last answer counts meanwhile
+		}
 	}
 	s.mu.Unlock()
-	if allowed || refused != nil {
+	if known {
 		return refused
 	}
 	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	status, err := s.sharedStatus(pool)
+	status, err := s.sharedStatus(ctx, pool)
 	if claim && err == nil && status.SessionsHost != s.hostID {
 		if err = s.ask.Claim(claimCtx, pool); err == nil {
 			status, err = s.ask.Status(claimCtx, pool)
@@ -127,6 +130,9 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	case err != nil:
 		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
 			err).After(time.Second)
+		if ctx.Err() != nil { // of this caller alone
+			return err
+		}
 	case status.SessionsHost != s.hostID:
 		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost)
 	}
@@ -146,7 +152,7 @@ func (s *Stores) Admit(ctx context.Context, r api.StartRequest) error {
 	if here || r.Spec.Sessions.Store == spec.StoreRedis {
 		return nil
 	}
-	status, err := s.sharedStatus(pool)
+	status, err := s.sharedStatus(ctx, pool)
 	s.mu.Lock()
 	if p := s.pools[pool]; p != nil {
 		p.confirmed = err == nil && status.SessionsHost == s.hostID
@@ -164,8 +170,21 @@ func (s *Stores) Admit(ctx context.Context, r api.StartRequest) error {
 }
 
 // sharedStatus asks a pool once for all who ask at the same time: all workers of a large pool may start on this host at
-// once, with many requests for sessions.
-func (s *Stores) sharedStatus(pool string) (api.PoolStatus, error) {
-	status, err, _ := s.asking.Do(pool, func() (any, error) { return s.poolStatus(context.Background(), pool) })
-	return status.(api.PoolStatus), err
+// once, with many requests for sessions. While the pool does not answer, its confirmed owner goes on without it.
+func (s *Stores) sharedStatus(ctx context.Context, pool string) (api.PoolStatus, error) {
+	answer := s.asking.DoChan(pool, func() (any, error) {
+		status, err := s.poolStatus(context.Background(), pool)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p := s.pools[pool]; err != nil && p != nil && p.confirmed {
+			p.ownerErr, p.ownerAt = nil, time.Now()
+		}
+		return status, err
+	})
+	select {
+	case got := <-answer:
+		return got.Val.(api.PoolStatus), got.Err
+	case <-ctx.Done():
+		return api.PoolStatus{}, ctx.Err()
+	}
 }

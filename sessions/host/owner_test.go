@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
@@ -203,6 +204,38 @@ func TestAHostClaimsItsStoreAgain(t *testing.T) {
 	add()
 	require.ErrorIs(t, errorOf(s.Of(t.Context(), "p")), api.ErrStoreUnavailable,
 		"the pool was started again while a process of the one before it still ran here")
+}
+
+func TestSessionsAreServedAtOnceWhileTheirPoolDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), Pools{Status: func(ctx context.Context, _ string) (
+			api.PoolStatus, error) {
+			asked.Add(1)
+			<-ctx.Done()
+			return api.PoolStatus{}, ctx.Err()
+		}}, testObserver())
+		s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1, confirmed: true}
+		began := time.Now()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, s.ensureOwner(short, "p", true), api.ErrStoreUnavailable)
+		require.Equal(t, time.Second, time.Since(began), "the caller has gone")
+		for range 3 {
+			require.NoError(t, s.ensureOwner(t.Context(), "p", true))
+			require.Equal(t, ownerTimeout, time.Since(began), "only the first one waits")
+		}
+		sleep.For(nil, ownerCacheTTL)
+		var asking sync.WaitGroup
+		var err error
+		asking.Go(func() { err = s.ensureOwner(t.Context(), "p", true) })
+		synctest.Wait()
+		require.NoError(t, s.ensureOwner(t.Context(), "p", true))
+		require.Equal(t, ownerTimeout+ownerCacheTTL, time.Since(began), "one asks again, and the others go on")
+		asking.Wait()
+		require.NoError(t, err)
+		require.EqualValues(t, 2, asked.Load())
+	})
 }
 
 // TestAListClaimsNoStore: on a pool without sessions, a backup would tie the workers to the host that answered.
