@@ -79,10 +79,6 @@ func (d disruptions) restartInRollout(s *slot) {
 	d.restartWorker(s.Slot, r.Cause, r.Reason)
 }
 
-// capacityPatience is how long a rollout waits for a worker that has no capacity. One that a single host has refused
-// starts on another one by then.
-const capacityPatience = 10 * time.Second
-
 // halt halts a rollout for an operator. The workers that restart now go on.
 func (r *rollout) halt(reason string) { r.Halted, r.ByOperator = "halted: "+reason, true }
 
@@ -153,10 +149,6 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		case begun && s.Resting && !s.Gone:
 			r.fail(fmt.Sprintf("worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason)))
 		case begun && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
-			if wait := s.Since.Add(capacityPatience).Sub(d.Now()); wait > 0 {
-				d.wakeAfter(wait)
-				return false
-			}
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(),
 				"worker", d.worker(t.Slot))
