@@ -95,7 +95,7 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 
 // An operator halts a rollout: the worker that restarts goes on, the others stay as they are, and it is no problem. A
 // worker that then does not come back is one. A halted rollout holds no worker back from a rotation. An apply of the
-// same spec begins it again.
+// same spec begins it again, also with another size.
 func TestAnOperatorHaltsARollout(t *testing.T) {
 	for _, starts := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the worker starts %v", starts), func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			})
 			p.At(70*time.Second, func() { require.Equal(t, starts, p.status().Rollout == nil) })
 			p.runUntil(80*time.Second, poolOf(3))
-			require.Equal(t, api.ApplyResult{SpecVersion: 2}, larger.Value, "a size restarts no worker")
-			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, same.Value)
+			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, larger.Value)
+			require.Equal(t, api.ApplyResult{SpecVersion: 2}, same.Value, "its rollout has not halted")
 			require.ErrorContains(t, none.Rejected, "no rolling restart for which")
 			require.ErrorContains(t, again.Rejected, "no rolling restart for which")
 			require.NoError(t, done.Err)

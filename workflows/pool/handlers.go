@@ -95,11 +95,11 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	return nil
 }
 
-// apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker. The same spec
+// apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker, but any apply
 // begins a halted rollout again: what its program reads on the hosts may have been mended.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
 	changed, by := !sameButSize(p.Spec, r.Spec), attribution(r.Reason, r.By)
-	again := p.Rollout != nil && p.Rollout.Halted != "" && equal(p.Spec, r.Spec)
+	again := p.Rollout != nil && p.Rollout.Halted != ""
 	p.Spec = r.Spec
 	p.followSpec(by)
 	if changed {
@@ -121,10 +121,6 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 // sameButSize reports whether two specs are equal except for the size of the pool and what it follows.
 func sameButSize(a, b spec.Spec) bool {
 	a.Pool.Size, a.Scale = b.Pool.Size, b.Scale
-	return equal(a, b)
-}
-
-func equal(a, b spec.Spec) bool {
 	x, errA := json.Marshal(a)
 	y, errB := json.Marshal(b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)

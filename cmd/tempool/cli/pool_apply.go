@@ -23,7 +23,7 @@ func (a *app) poolApplyCommand() *cobra.Command {
 		Short: "Apply a new specification to a running pool",
 		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at
 most rotation.max_unavailable at a time; the rollout halts if one does not become ready again. A change of pool.size
-alone restarts no worker. Applying the same specification begins a halted rollout again.
+alone restarts no worker. Any apply begins a halted rollout again, also of the same specification.
 
 With --if-version, the spec is applied only to that version of the pool's spec, so that nobody else's change is undone.
 tempool pool status shows the version.`,

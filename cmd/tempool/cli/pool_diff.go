@@ -70,7 +70,7 @@ func (a *app) diff(ctx context.Context, cp controlPlane, s spec.Spec) (poolDiff,
 	d := poolDiff{Pool: name, SpecVersion: running.SpecVersion, Restarts: []string{},
 		Changes: append([]spec.Change{}, spec.ChangesWithoutSecrets(running.Spec, s)...)}
 	restarts := slices.ContainsFunc(d.Changes, spec.Change.RestartsWorkers) ||
-		len(d.Changes) == 0 && running.Rollout != nil && running.Rollout.Halted != ""
+		running.Rollout != nil && running.Rollout.Halted != ""
 	for _, w := range running.Workers {
 		if restarts && !w.Gone && !w.Removing {
 			d.Restarts = append(d.Restarts, api.WorkerName(name, w.Slot))
