@@ -139,7 +139,7 @@ func (w *worker) absorbRequests() {
 		w.Intent = IntentRecover // the latest order counts, also over an earlier one to rest
 		w.surge.cancelSuccessor("superseded by a restart")
 		w.endIncarnation(r.Cause, IntentReplace, r.Reason)
-		w.StartPermitted = true
+		w.starter.passBreaker()
 	}
 	if w.SuspendWanted || w.isRequested(api.SignalResume) {
 		w.suspender.drop()

@@ -50,6 +50,11 @@ func (s *starter) needsPermit() bool {
 	return !s.Standalone && s.TrialPause == 0 && (s.StartsPaused != "" || s.Spec.Start.RatePerSecond > 0)
 }
 
+// passBreaker permits the start of a restart, unless that waits for its turn by start.rate_per_second.
+func (s *starter) passBreaker() {
+	s.StartPermitted = s.StartPermitted || s.Spec.Start.RatePerSecond == 0
+}
+
 // awaitPermit makes the worker pending until the pool permits the start.
 func (s *starter) awaitPermit(reason string) {
 	why := s.StartsPaused

@@ -37,7 +37,43 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 	}
 }
 
-func TestARestartOfAProcessThatRunsWaitsForNoPermit(t *testing.T) {
+// A restart in place waits for its turn by the rate, too.
+func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second, api.ActivityDrain: 10 * time.Second}
+	var asked []any
+	turn := func(incarnation int64) {
+		asked = append(asked, api.StartRequested{Slot: 0, Incarnation: incarnation})
+		require.Equal(t, lifecycle.Pending, s.state().State)
+		require.Contains(t, s.state().Reason, "start.rate_per_second")
+		require.Equal(t, asked, s.signalsOf(api.SignalStartRequested))
+		s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: incarnation})()
+	}
+	s.At(time.Second, func() { turn(1) })
+	s.At(5*time.Second, func() {
+		require.Empty(t, s.metrics().RestartsByReason)
+		s.signal(api.SignalRestart, api.Order{Reason: "while it starts"})()
+	})
+	s.At(time.Minute, func() { turn(2) })
+	s.At(2*time.Minute, func() {
+		s.ready(2)
+		s.signal(api.SignalRestart, api.Order{Reason: "while it serves"})()
+	})
+	s.At(3*time.Minute, func() { turn(3) })
+	s.At(4*time.Minute, func() {
+		s.ready(3)
+		s.signal(api.SignalDrain, api.Control{})()
+	})
+	s.At(4*time.Minute+5*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "while it drains"}))
+	s.At(5*time.Minute, func() { turn(4) })
+	s.At(6*time.Minute, func() {
+		s.ready(4)
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge, sp.Start.RatePerSecond = false, 1 }))
+}
+
+func TestARestartOfAProcessThatRunsPassesTheBreaker(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.slow = map[string]time.Duration{api.ActivityStart: 10 * time.Second, api.ActivityDrain: 10 * time.Second}
 	s.At(5*time.Second, func() {

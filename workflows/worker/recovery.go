@@ -53,7 +53,9 @@ func (w *worker) decideNext() bool {
 		w.Resting = true
 		return true
 	case IntentReplace:
-		w.StartPermitted = w.StartPermitted || w.Rotation != nil // in place, and granted
+		if w.Rotation != nil { // in place, and granted
+			w.starter.passBreaker()
+		}
 		w.starter.beginIncarnation(w.IntentReason)
 		return true
 	}

@@ -77,7 +77,8 @@ func (s *starter) start() bool {
 		return true
 	}
 	if r := s.takeRequest(api.SignalRestart); r != nil {
-		s.Failures, s.StartPermitted = 0, true
+		s.Failures = 0
+		s.passBreaker()
 		s.endIncarnation(r.Cause, IntentReplace, r.Reason)
 		s.transition(lifecycle.Stop, r.Reason)
 		return true
