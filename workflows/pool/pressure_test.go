@@ -101,6 +101,27 @@ func TestTheEndOfMemoryPressureHandsOutNoSpecThatHasFailed(t *testing.T) {
 	p.runUntil(time.Minute, poolOf(4))
 }
 
+// Nor does it one that a rollout has not tried yet; they get it at their turn.
+func TestTheEndOfMemoryPressureOvertakesNoRollout(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	p.At(5*time.Second, func() { p.pressure("critical"); p.workers[0].unresponsive = true })
+	p.updateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, "next")})
+	p.At(20*time.Second, func() {
+		require.Equal(t, []int{0}, p.status().Rollout.Current)
+		p.pressure("medium")
+	})
+	p.At(30*time.Second, func() {
+		require.Equal(t, []int{1, 3, 2}, p.status().Rollout.Waiting)
+		require.Equal(t, []string{"0 ready #1 v1", "1 ready #1 v1", "2 ready #2 v1", "3 ready #2 v1"}, slotsOf(p.status()))
+	})
+	p.At(10*time.Minute, func() {
+		require.Nil(t, p.status().Rollout)
+		require.Equal(t, []string{"0 ready #1 v1", "1 ready #2 v2", "2 ready #3 v2", "3 ready #3 v2"}, slotsOf(p.status()))
+	})
+	p.runUntil(11*time.Minute, poolOf(4))
+}
+
 func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
