@@ -73,6 +73,9 @@ kept_settings
 in_root su -s /bin/sh tempool -c 'sleep 600 >/dev/null 2>&1 &' # as if kept
 in_root dpkg -r tempool >/dev/null
 in_root test -e /etc/tempool/agent.toml -a -d /var/lib/tempool -a ! -e /usr/bin/tempool
+ln -s /bin/false "$root/usr/local/bin/userdel" # in_root finds it first
+if in_root dpkg -P tempool >/dev/null 2>&1 || in_root test -e /etc/tempool -o -e /var/lib/tempool; then exit 1; fi
+rm "$root/usr/local/bin/userdel"
 in_root dpkg -P tempool >/dev/null
 rm -rf "$root"/tmp/{new.deb,next,next.deb,once} "$root/usr/local/bin/temporal"
 in_root sh -c 'find / -xdev -path /proc -prune -o -path /var/log -prune -o -print | sort' >"$root/tmp/after"

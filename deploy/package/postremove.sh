@@ -17,7 +17,7 @@ if [ "$1" = purge ]; then
       if [ -z "$running" ]; then break; fi
       sleep 0.5
     done
-    userdel tempool
   fi
   rm -rf /var/lib/tempool /etc/tempool
+  if getent passwd tempool >/dev/null; then userdel tempool; fi
 fi
