@@ -82,6 +82,9 @@ const (
 	ScaleCauseSessions = "sessions" // the last worker stays, since no other host has the pool's sessions
 )
 
+// MaxDemands is of how many hosts a pool keeps the demand.
+const MaxDemands = 200
+
 // HostDemand is the demand that one host has reported.
 type HostDemand struct {
 	Host    string    `json:"host"`

@@ -45,7 +45,7 @@ type demandReporter struct {
 type measuredPool struct {
 	policy.Measured
 	spec       atomic.Pointer[readSpec]
-	forgotten  atomic.Bool // the pool has no demand of this host: it may have been started again under its name
+	forgotten  atomic.Bool // the pool has no demand of this host, but room: perhaps it was started again
 	reportedAt time.Time
 	epoch      int64 // of the last report; the pool forgets it when that epoch ends
 }
@@ -82,8 +82,8 @@ func (r *demandReporter) read(ctx context.Context, pool string, p *measuredPool)
 		known := p.spec.Load().Spec
 		if status, err := r.status(ctx, pool); err == nil {
 			known = status.Spec
-			p.forgotten.Store(status.Scale != nil && !slices.ContainsFunc(status.Scale.Demand,
-				func(d api.HostDemand) bool { return d.Host == r.host }))
+			p.forgotten.Store(status.Scale != nil && !status.Stopping && len(status.Scale.Demand) < api.MaxDemands &&
+				!slices.ContainsFunc(status.Scale.Demand, func(d api.HostDemand) bool { return d.Host == r.host }))
 		}
 		p.spec.Store(&readSpec{known, time.Now()})
 	})

@@ -62,11 +62,11 @@ func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
 func TestDemandThatThePoolDoesNotKnowIsReportedAtOnce(t *testing.T) {
 	var reports []api.Demand
 	known := api.ScaleStatus{}
+	status := api.PoolStatus{Spec: scaled(9), Scale: &known}
 	demand := []pool.Demand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
 	r := newDemandReporter("h", func() []pool.Demand { return demand },
-		func(context.Context, string) (api.PoolStatus, error) {
-			return api.PoolStatus{Spec: scaled(9), Scale: &known}, nil
-		}, func() int64 { return 3 }, func(_ string, d api.Demand) { reports = append(reports, d) })
+		func(context.Context, string) (api.PoolStatus, error) { return status, nil },
+		func() int64 { return 3 }, func(_ string, d api.Demand) { reports = append(reports, d) })
 	now := time.Now()
 	step := func(want int, why string) {
 		r.step(t.Context(), now)
@@ -78,6 +78,10 @@ func TestDemandThatThePoolDoesNotKnowIsReportedAtOnce(t *testing.T) {
 	step(1, "a call without any worker")
 	require.InDelta(t, 1, reports[0].Load, 0)
 	step(2, "the pool was started again")
+	status.Stopping = true
+	step(2, "the pool takes no more reports")
+	status.Stopping, known.Demand = false, make([]api.HostDemand, api.MaxDemands)
+	step(2, "the pool takes no report of another host")
 	known.Demand = []api.HostDemand{{Host: "h"}}
 	step(2, "the pool knows it")
 }

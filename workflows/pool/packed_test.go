@@ -69,7 +69,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		}
 		p.Spec.Scale.Max = maxSize
 		p.scaling = scaling{pool: p}
-		for range maxDemands {
+		for range api.MaxDemands {
 			p.scaling.reported(api.Demand{Host: text(200), Epoch: math.MaxInt32, Load: random.Float64() * maxLoad,
 				Calls: math.MaxInt32, Waiting: math.MaxInt32, ExpiryMS: math.MaxInt32})
 		}
@@ -77,7 +77,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 			p.scaling.record(api.ScaleDecision{At: time.Now(), From: maxSize, To: 1, Load: random.Float64(), Reason: text(200),
 				Worker: text(70)})
 		}
-		require.Len(t, p.Demand, maxDemands)
+		require.Len(t, p.Demand, api.MaxDemands)
 		began := time.Now()
 		next := pack(p.carry(), packAbove)
 		t.Logf("packed in %s", time.Since(began))

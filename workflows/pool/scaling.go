@@ -18,9 +18,7 @@ import (
 )
 
 const (
-	// maxDemands bounds the hosts whose demand a pool keeps, maxLoad the demand of one, and maxDemandExpiry how long a
-	// report counts.
-	maxDemands      = 200
+	// maxLoad bounds the demand of one host, and maxDemandExpiry how long a report counts.
 	maxLoad         = 1e6
 	maxDemandExpiry = 24 * time.Hour
 	// maxScaleDecisions is how many changes of size a pool remembers.
@@ -75,7 +73,7 @@ func (s *scaling) reported(m api.Demand) {
 	case m.Load <= 0:
 	case known:
 		s.Demand[i] = d
-	case len(s.Demand) < maxDemands:
+	case len(s.Demand) < api.MaxDemands:
 		s.Demand = slices.Insert(s.Demand, i, d)
 	}
 }
