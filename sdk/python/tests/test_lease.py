@@ -199,6 +199,19 @@ class ALease(unittest.TestCase):
             lease.close()
             self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "DELETE"])
 
+    def test_a_renewal_asks_another_gateway_after_one_without_an_answer(self):
+        leases, ended = Leases(), threading.Event()
+        with FakeGateway(leases) as one, FakeGateway(leases) as two, Client([one.endpoint, two.endpoint]) as c:
+            self.addCleanup(ended.set)
+            lease = c.pool("p").lease()
+            (one if one.asked else two).answer = lambda asked: ended.wait(TIMEOUT) and problem("unavailable", 503)
+            lease._until = time.monotonic() + 0.2
+            with self.assertRaises(client.DeadlineExceeded):
+                lease.renew()
+            lease._until = 0.0  # a renewal then lasts as long as it may
+            lease.renew()
+            lease.close()
+
     def test_a_lease_stays_with_its_gateway_where_another_one_cannot_be_reached(self):
         leases, referrals = Leases(), [problem("lease_not_found", 404, host="b", endpoint="http://127.0.0.1:1")]
         with FakeGateway(lambda asked: referrals.pop() if "/call/" in asked.path and referrals else leases(asked)) as gateway, \

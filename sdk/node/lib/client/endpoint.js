@@ -19,7 +19,7 @@ export function recoded(headers, from, to) {
 /** A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Throws TypeError for anything else. */
 export class Endpoint {
   downUntil = 0 // in performance.now() milliseconds; others are preferred until then
-  #failures = 0 // consecutive failures to connect
+  #failures = 0 // to connect or to answer, since its last answer
   #transport
   #options
   #headers = {}
@@ -64,7 +64,6 @@ export class Endpoint {
       const connected = () => {
         clearTimeout(connecting)
         exchange.connected = true
-        this.#failures = this.downUntil = 0
       }
       request.on('socket', (socket) => {
         if (request.reusedSocket) connected()
@@ -76,6 +75,7 @@ export class Endpoint {
       })
       request.on('close', exchange.end)
       request.on('response', (response) => {
+        this.#failures = this.downUntil = 0
         const reply = new Reply(this, response, exchange)
         if (response.statusCode < 300) resolve(reply)
         else reply.read().then((text) => reject(errorOf(response.statusCode, response.headers, text)), reject)
@@ -86,9 +86,11 @@ export class Endpoint {
 
   #failure(error, { signal, expired, connected }) {
     if (signal?.aborted) return signal.reason
+    if (expired || !connected) { // that of one without an answer outlasts the pause before a failed renewal is retried
+      this.downUntil = performance.now() + Math.min(maxDown, (expired ? 2000 : 500) * 2 ** Math.min(++this.#failures, 6))
+    }
     if (expired) return new TempoolError(`deadline exceeded: no answer from the gateway at ${this.endpoint}`, { code: 'deadline_exceeded', started: connected })
     if (!connected) {
-      this.downUntil = performance.now() + Math.min(maxDown, 500 * 2 ** Math.min(++this.#failures, 6))
       return new TempoolError(`cannot connect to the gateway at ${this.endpoint}: ${textOf(error)}; is an agent running there?`, { code: 'unavailable', cause: error })
     }
     return new TempoolError(`the gateway at ${this.endpoint} closed the connection before it answered: ${textOf(error)}`, { code: 'unavailable', started: true, cause: error })

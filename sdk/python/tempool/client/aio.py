@@ -26,7 +26,7 @@ import httpx
 from .balancer import Attempts, preferring
 from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
-from .endpoint import CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, Address, grace
+from .endpoint import CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, SILENT, UNREACHABLE, Address, Gateway, grace
 from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
 from .lease import MIN_PAUSE, RENEW_TIMEOUT, RENEWALS, RETRY, checkin_query, renew_timeout, ttl_ms
 from .map import WINDOW, Result
@@ -35,14 +35,12 @@ from .sessions import Session, session_request
 T = TypeVar("T")
 
 
-class _Endpoint:
+class _Endpoint(Gateway):
     """One gateway and its connections."""
 
     def __init__(self, endpoint: str, token: Optional[str], tls: Optional[ssl.SSLContext]) -> None:
         address = Address(endpoint)
-        self.endpoint = endpoint
-        self.down_until = 0.0
-        self.failures = 0
+        super().__init__(endpoint)
         headers = {"Authorization": "Bearer " + token} if token and address.private else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE, keepalive_expiry=IDLE_TIMEOUT)
         transport = httpx.AsyncHTTPTransport(verify=tls or True, uds=address.socket, limits=limits)
@@ -56,16 +54,16 @@ class _Endpoint:
         try:
             response = await _within(patience, self._http.send(request, stream=True))
         except (httpx.ConnectError, httpx.ConnectTimeout, ssl.SSLCertVerificationError) as e:
-            self.failures += 1
-            self.down_until = time.monotonic() + min(30.0, 0.5 * 2 ** min(self.failures, 6))
+            self.avoid(UNREACHABLE)
             text = "cannot connect to the gateway at %s: %s; is an agent running there?" % (self.endpoint, e or type(e).__name__)
             raise Unavailable(text, "unavailable", False) from e
         except (asyncio.TimeoutError, httpx.TimeoutException) as e:
+            self.avoid(SILENT)
             raise DeadlineExceeded("deadline exceeded: no answer from the gateway at %s" % self.endpoint, "deadline_exceeded", True) from e
         except (httpx.TransportError, OSError) as e:
             text = "the gateway at %s closed the connection before it answered: %s" % (self.endpoint, e or type(e).__name__)
             raise Unavailable(text, "unavailable", True) from e
-        self.failures, self.down_until = 0, 0.0
+        self.answered()
         reply = _Reply(self, response, deadline)
         if response.status_code < 300:
             return reply

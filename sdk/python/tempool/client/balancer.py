@@ -7,10 +7,10 @@ import random
 import ssl
 import threading
 import time
-from typing import Callable, Dict, Generic, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, TypeVar, Union
+from typing import Callable, Dict, Generic, Iterable, Iterator, List, Optional, Sequence, Set, TypeVar, Union
 
 from .errors import RETRYABLE, DeadlineExceeded, TempoolError, Unavailable
-from .endpoint import Body, Endpoint, Reply
+from .endpoint import Body, Endpoint, Gateway, Reply
 
 _MIN_BACKOFF, _MAX_BACKOFF = 0.05, 2.0  # seconds between attempts
 _ROSTER_TIMEOUT = 10.0  # seconds
@@ -103,12 +103,6 @@ class Balancer:
             others = list(self._others.values())
         for gateway in self._endpoints + others:
             gateway.close()
-
-
-class Gateway(Protocol):
-    """What Attempts knows of an endpoint."""
-
-    down_until: float
 
 
 G = TypeVar("G", bound=Gateway)

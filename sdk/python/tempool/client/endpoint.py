@@ -17,6 +17,7 @@ from .errors import DeadlineExceeded, Unavailable, WorkerCrashed, error_of
 
 CONNECT_TIMEOUT = 3.0  # seconds
 GRACE = 5.0  # seconds after a call's deadline in which the gateway itself, which gets its timeout, can report that it was exceeded
+UNREACHABLE, SILENT = 0.5, 2.0  # seconds of Gateway.avoid; the latter outlast the pause before a failed renewal is retried
 IDLE_TIMEOUT = 60.0  # seconds until an idle connection is closed; the gateway's timeout is longer
 MAX_IDLE = 64  # idle connections
 _PIECE = 64 << 10
@@ -60,13 +61,28 @@ def utf8(headers: email.message.Message) -> Mapping[str, str]:
     return cast("Mapping[str, str]", read)
 
 
-class Endpoint:
+class Gateway:
+    """What a client knows of the gateway at an endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.down_until = 0.0  # in time.monotonic() seconds; others are preferred until then
+        self.failures = 0  # to connect or to answer, since its last answer
+
+    def avoid(self, least: float) -> None:
+        """Has others preferred for a while: twice these seconds after the first failure, and then for longer."""
+        self.failures += 1
+        self.down_until = time.monotonic() + min(30.0, least * 2 ** min(self.failures, 6))
+
+    def answered(self) -> None:
+        self.failures, self.down_until = 0, 0.0
+
+
+class Endpoint(Gateway):
     """A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Raises ValueError for anything else."""
 
     def __init__(self, endpoint: str, token: Optional[str] = None, tls: Optional[ssl.SSLContext] = None) -> None:
-        self.endpoint = endpoint
-        self.down_until = 0.0  # in time.monotonic() seconds; others are preferred until then
-        self.failures = 0  # consecutive failures to connect
+        super().__init__(endpoint)
         self._tls = tls
         self._address = Address(endpoint)
         self._headers = {"Authorization": "Bearer " + token} if token and self._address.private else {}
@@ -94,6 +110,7 @@ class Endpoint:
         except BaseException:
             connection.close()
             raise
+        self.answered()
         reply = Reply(self, connection, sock, response, deadline)
         if response.status < 300:
             return reply
@@ -112,6 +129,7 @@ class Endpoint:
                 return connection.getresponse()  # the gateway may have answered before it read the whole body
             return connection.getresponse()
         except socket.timeout as e:
+            self.avoid(SILENT)
             raise DeadlineExceeded("deadline exceeded: no answer from the gateway at %s" % self.endpoint, "deadline_exceeded", True) from e
         except _CONNECT_ERRORS as e:
             raise Unavailable("the gateway at %s closed the connection before it answered: %s" % (self.endpoint, _message(e)), "unavailable", True) from e
@@ -138,10 +156,8 @@ class Endpoint:
             connection.connect()
         except _CONNECT_ERRORS as e:
             connection.close()
-            self.failures += 1
-            self.down_until = time.monotonic() + min(30.0, 0.5 * 2 ** min(self.failures, 6))
+            self.avoid(UNREACHABLE)
             raise Unavailable("cannot connect to the gateway at %s: %s; is an agent running there?" % (self.endpoint, _message(e)), "unavailable", False) from e
-        self.failures, self.down_until = 0, 0.0
         return connection
 
     def release(self, connection: http.client.HTTPConnection) -> None:
