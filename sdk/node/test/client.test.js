@@ -147,23 +147,34 @@ test('a lease with a fraction in its ttl outlives a gateway that does not answer
   await lease.close()
 })
 
-test('another gateway serves a lease whose own does not', async (t) => {
+test('another gateway serves a lease whose own does not, and a busy worker is no freer there', async (t) => {
   const served = []
+  let own
+  let refuse = () => {}
   const endpoints = await Promise.all([0, 1].map(async (n) => {
     const server = http.createServer((request, response) => {
-      if (n !== served[0]?.[1]) served.push([request.method, n])
-      else response.statusCode = 503
-      response.end(JSON.stringify(response.statusCode === 200 ? { id: 'p.0.1.7', ttl_ms: 60_000 } : { code: 'unavailable', started: false }))
+      own ??= n
+      const refusal = refuse(n === own)
+      if (refusal) response.statusCode = 503
+      else served.push(request.method)
+      response.end(JSON.stringify(refusal ? { ...refusal, started: false } : { id: 'p.0.1.7', ttl_ms: 60_000 }))
     }).listen(0, '127.0.0.1')
     await once(server, 'listening')
     t.after(() => server.close())
     return `http://127.0.0.1:${server.address().port}`
   }))
   const lease = await new Client(endpoints, { retries: 1 }).pool('p').lease()
+  for (const refusals of [[{ code: 'busy', retry_after_ms: 1 }], [{ code: 'unavailable' }]]) {
+    refuse = (first) => (first ? refusals.pop() : { code: 'lease_not_found', endpoint: endpoints[own] })
+    await lease.call('m')
+  }
+  refuse = (first) => (first ? { code: 'unavailable' } : { code: 'lease_not_found', endpoint: endpoints[own] })
+  await assert.rejects(lease.call('m'), code('unavailable', false))
+  refuse = (first) => first && { code: 'unavailable' }
   await lease.call('m')
   await lease.renew()
   await lease.close()
-  assert.deepEqual(served.map(([method]) => method), ['POST', 'POST', 'PUT', 'DELETE'])
+  assert.deepEqual(served, ['POST', 'POST', 'POST', 'POST', 'PUT', 'DELETE'])
 })
 
 test('one gateway only has a checkout wait for a worker', async (t) => {

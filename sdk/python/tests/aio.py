@@ -5,9 +5,10 @@ import contextlib
 import os
 import ssl
 import threading
+import time
 import unittest
 
-from tempool.client import Invalid, LeaseFenced, LeaseNotFound, QueueTimeout, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
+from tempool.client import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, QueueTimeout, TempoolError, Unauthorized, Unavailable, WorkerCrashed, WorkerError
 from tempool.client.aio import AsyncClient
 from tempool.testing import FakeGateway as Scripted, crash
 
@@ -149,13 +150,27 @@ class TestAsyncClient(unittest.IsolatedAsyncioTestCase):
                 ended.set()
 
     async def test_another_gateway_serves_a_lease_whose_own_does_not(self):
-        leases = Leases()
+        leases, ended = Leases(), threading.Event()
         with FakeGateway(leases) as one, FakeGateway(leases) as two:
             async with AsyncClient([one.endpoint, two.endpoint], retries=1) as client, await client.pool("p").lease() as lease:
-                (one if one.asked else two).answer = lambda asked: problem("unavailable", 503)
+                own, other = (one, two) if one.asked else (two, one)
+                own.answer = lambda asked: problem("unavailable", 503)
                 self.assertEqual(await lease.call("m", 1), 1)
                 await lease.renew()
-        self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "DELETE"])
+                refusals = []
+                own.answer = lambda asked: refusals.pop() if refusals else leases(asked)
+                other.answer = lambda asked: problem("lease_not_found", 404, endpoint=own.endpoint)
+                for refusals in [problem("busy", 503, retry_after_ms=1)], [problem("unavailable", 503)]:
+                    self.assertEqual(await lease.call("m", 1), 1)
+                self.assertEqual(len(other.asked), 3, "a busy worker is no freer there")
+                own.answer, other.answer = lambda asked: ended.wait(60) and problem("unavailable", 503), leases
+                lease._until = time.monotonic() + 0.2
+                with self.assertRaises(DeadlineExceeded):
+                    await lease.renew()
+                lease._until = 0.0  # a renewal then lasts as long as it may
+                await lease.renew()
+            ended.set()
+        self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "POST", "POST", "PUT", "DELETE"])
 
     async def test_one_gateway_only_has_a_checkout_wait(self):
         with FakeGateway(wait_in_vain) as one, FakeGateway(wait_in_vain) as two:

@@ -189,7 +189,11 @@ class ALease(unittest.TestCase):
         leases = Leases()
         with FakeGateway(leases) as one, FakeGateway(leases) as two, Client([one.endpoint, two.endpoint], retries=1) as c:
             lease = c.pool("p").lease()
-            own = one if one.asked else two
+            own, other = (one, two) if one.asked else (two, one)
+            refusals = [problem("busy", 503, retry_after_ms=1)]
+            own.answer = lambda asked: refusals.pop() if refusals else leases(asked)
+            self.assertEqual(lease.call("m", 1), 1)
+            self.assertEqual(other.asked, [], "its worker is no freer there")
             own.answer = lambda asked: problem("unavailable", 503)
             self.assertEqual(lease.call("m", 1), 1)
             lease.renew()
@@ -197,7 +201,21 @@ class ALease(unittest.TestCase):
             with self.assertRaises(client.Unavailable):
                 lease.call("m", 1)  # which may have begun
             lease.close()
-            self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "PUT", "DELETE"])
+            self.assertEqual([asked.method for asked in leases.asked], ["POST", "POST", "POST", "PUT", "DELETE"])
+
+    def test_a_call_waits_for_the_leases_gateway_if_the_others_only_name_it(self):
+        leases, refusals = Leases(), [problem("unavailable", 503)] * 3
+        with FakeGateway(leases) as one, FakeGateway(leases) as two, Client([one.endpoint, two.endpoint], retries=3) as c:
+            lease = c.pool("p").lease()
+            own, other = (one, two) if one.asked else (two, one)
+            own.answer = lambda asked: refusals.pop() if refusals else leases(asked)
+            other.answer = lambda asked: problem("lease_not_found", 404, endpoint=lease._gateway.endpoint)
+            self.assertEqual(lease.call("m", 1), 1)
+            self.assertEqual(len(other.asked), 3)
+            own.answer, lease._gateway = other.answer, c.balancer.at("http://127.0.0.1:1")
+            with self.assertRaisesRegex(client.Unavailable, "cannot connect"):
+                lease.call("m", 1)
+            self.assertEqual(lease._gateway.failures, 4, "each retry is one of the lease's gateway")
 
     def test_a_renewal_asks_another_gateway_after_one_without_an_answer(self):
         leases, ended = Leases(), threading.Event()

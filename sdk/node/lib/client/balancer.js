@@ -54,14 +54,16 @@ export class Balancer {
   }
 
   /**
-   * Sends a request to the endpoint only, or to the endpoint preferred, or to the next one in turn. Retries it until the deadline in performance.now() milliseconds, or until
-   * retryUntil. A function as body returns that of each attempt. Resolves to the Reply, or rejects with the last error.
+   * Sends a request to the endpoint only, or to the endpoint preferred and to another one only while that is unavailable, or to the next one in turn.
+   * Retries it until the deadline in performance.now() milliseconds, or until retryUntil. A function as body returns that of each attempt. Resolves to the Reply, or rejects with the last error.
    */
   async request({ method, path, headers = {}, body = '', deadline, retryUntil = deadline, idempotent = false, only, preferred, signal }) {
     const order = only ? [only] : [...new Set([preferred ?? [], this.#order()].flat())]
     const refused = new Set()
     let backoff = minBackoff
-    for (let attempt = 0; ; attempt++) {
+    let retries = this.#retries
+    let own // the last sign that the preferred one does not serve
+    for (;;) {
       const left = deadline - performance.now()
       if (left <= 0) throw new TempoolError('deadline exceeded before the call was sent', { code: 'deadline_exceeded' })
       if ('Tempool-Timeout' in headers) headers['Tempool-Timeout'] = String(Math.max(1, Math.floor(left)))
@@ -71,11 +73,19 @@ export class Balancer {
       try {
         return await gateway.request(method, path, headers, typeof content === 'string' ? Buffer.from(content) : content, deadline, signal)
       } catch (error) {
-        if (!(error instanceof TempoolError) || (error.started && !idempotent) || !error.temporary || attempt === this.#retries) throw error
+        if (!(error instanceof TempoolError) || (error.started && !idempotent)) throw error
         failure = error
       }
+      let counts = true
+      if (preferred && gateway !== preferred) {
+        if (failure.endpoint === preferred.endpoint) {
+          failure = own ?? new TempoolError(`the gateway at ${preferred.endpoint} does not serve: ${failure.message}`, { code: 'unavailable' })
+        }
+        counts = failure.code !== 'unavailable' // the retries are those of the preferred one
+      } else if (failure.code === 'unavailable') own = failure
+      if (!failure.temporary || (counts && retries-- === 0)) throw failure
       refused.add(gateway)
-      if (refused.size < order.length) continue // try another endpoint at once
+      if (refused.size < order.length && (!preferred || failure.code === 'unavailable')) continue // try another endpoint at once
       refused.clear()
       const wait = Math.max(failure.retryAfter ?? 0, backoff * (0.5 + Math.random() / 2))
       backoff = Math.min(2 * backoff, maxBackoff)

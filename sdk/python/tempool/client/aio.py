@@ -23,7 +23,7 @@ from typing import (
 
 import httpx
 
-from .balancer import Attempts, preferring
+from .balancer import Attempts
 from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
 from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, SILENT, UNREACHABLE, Address, Gateway, grace
@@ -127,8 +127,8 @@ class _Balancer:
         only: Optional[_Endpoint] = None, first: Optional[_Endpoint] = None, retry_until: Optional[float] = None,
     ) -> _Reply:
         self._next = (self._next + 1) % len(self._endpoints)
-        order = [only] if only else preferring(first, self._endpoints[self._next:] + self._endpoints[:self._next])
-        attempts = Attempts(order, self._settings.retries, idempotent, deadline, retry_until)
+        order = [only] if only else self._endpoints[self._next:] + self._endpoints[:self._next]
+        attempts = Attempts(order, self._settings.retries, idempotent, deadline, retry_until, first)
         while True:
             gateway = attempts.next(headers)
             try:

@@ -81,7 +81,7 @@ class Balancer:
     ) -> Reply:
         """Sends a request to the endpoint only, or to the endpoint first, or to the next one in turn. Retries it until the deadline in time.monotonic() seconds, or
         until retry_until; a callable body returns that of each attempt; with follow, also at gateways that a refusal names. Returns the Reply, or raises the last TempoolError."""
-        attempts = Attempts([only] if only else preferring(first, self._order()), self._retries, idempotent, deadline, retry_until)
+        attempts = Attempts([only] if only else self._order(), self._retries, idempotent, deadline, retry_until, first)
         while True:
             gateway = attempts.next(headers)
             try:
@@ -108,18 +108,15 @@ class Balancer:
 G = TypeVar("G", bound=Gateway)
 
 
-def preferring(first: Optional[G], order: List[G]) -> List[G]:
-    """Returns the order with this endpoint first, if there is one."""
-    return order if first is None else [first] + [other for other in order if other is not first]
-
-
 class Attempts(Generic[G]):
-    """Decides where the attempts of one request go, and when."""
+    """Decides where the attempts of one request go, and when: in this order, or to the endpoint first, and to the others only while that is unavailable."""
 
-    def __init__(self, order: List[G], retries: int, idempotent: bool, deadline: float, retry_until: Optional[float]) -> None:
-        self._order, self._left, self._idempotent, self._deadline = order, retries, idempotent, deadline
+    def __init__(self, order: List[G], retries: int, idempotent: bool, deadline: float, retry_until: Optional[float], first: Optional[G] = None) -> None:
+        self._order = order if first is None else [first] + [other for other in order if other is not first]
+        self._first, self._left, self._idempotent, self._deadline = first, retries, idempotent, deadline
         self._retry_until = deadline if retry_until is None else retry_until
         self._refused: List[G] = []
+        self._own: Optional[TempoolError] = None  # the last sign that the first does not serve
         self._backoff = _MIN_BACKOFF
 
     def next(self, headers: Dict[str, str]) -> G:
@@ -134,12 +131,21 @@ class Attempts(Generic[G]):
 
     def failed(self, gateway: G, error: TempoolError, others: Iterable[G] = ()) -> float:
         """Returns the seconds until the next attempt, which may go to others, too; 0.0 for at once. Raises the error if there is no other attempt."""
-        if error.started and not self._idempotent or error.code not in RETRYABLE or self._left == 0:
+        if error.started and not self._idempotent:
             raise error
-        self._left -= 1
+        first, counts = self._first, True
+        if first is not None and gateway is not first:
+            if error.endpoint == first.endpoint:
+                error = self._own or Unavailable("the gateway at %s does not serve: %s" % (first.endpoint, error), "unavailable", False)
+            counts = error.code != "unavailable"  # the retries are those of the first
+        elif gateway is first and error.code == "unavailable":
+            self._own = error
+        if error.code not in RETRYABLE or counts and self._left == 0:
+            raise error
+        self._left -= counts
         self._refused.append(gateway)
         self._order = self._order + [other for other in others if other not in self._order]
-        if len(self._refused) < len(self._order):
+        if len(self._refused) < len(self._order) and (self._first is None or error.code == "unavailable"):
             return 0.0  # another endpoint
         self._refused.clear()
         pause = max(error.retry_after or 0.0, random.uniform(self._backoff / 2, self._backoff))
