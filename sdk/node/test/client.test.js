@@ -156,7 +156,7 @@ test('another gateway serves a lease whose own does not, and a busy worker is no
       own ??= n
       const refusal = refuse(n === own)
       if (refusal) response.statusCode = 503
-      else served.push(request.method)
+      else served.push(`${request.method} ${request.url}`)
       response.end(JSON.stringify(refusal ? { ...refusal, started: false } : { id: 'p.0.1.7', ttl_ms: 60_000 }))
     }).listen(0, '127.0.0.1')
     await once(server, 'listening')
@@ -173,8 +173,9 @@ test('another gateway serves a lease whose own does not, and a busy worker is no
   refuse = (first) => first && { code: 'unavailable' }
   await lease.call('m')
   await lease.renew()
-  await lease.close()
-  assert.deepEqual(served, ['POST', 'POST', 'POST', 'POST', 'PUT', 'DELETE'])
+  await lease.close('ok', null)
+  assert.deepEqual(served.map((one) => one.split(' ')[0]), ['POST', 'POST', 'POST', 'POST', 'PUT', 'DELETE'])
+  assert.equal(served.at(-1), 'DELETE /v1/leases/p.0.1.7?outcome=ok')
 })
 
 test('one gateway only has a checkout wait for a worker', async (t) => {

@@ -81,7 +81,7 @@ export class Lease extends Caller {
   async #checkin(outcome, error) {
     clearTimeout(this.#timer)
     await this.#renewing
-    const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(String(error)).subarray(0, maxReason), { stream: true }) // whole characters
+    const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(String(error || '')).subarray(0, maxReason), { stream: true }) // whole characters
     const reason = text && `&error=${encodeURIComponent(text)}`
     const path = `${this.#path}?outcome=${segment(outcome, 'an outcome')}${reason}`
     await (await this.#request('DELETE', path, {}, '', this.#client.deadline(), true)).read()
