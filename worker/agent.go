@@ -235,8 +235,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 	bindings := a.stores.Bindings()
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: pool.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
-			Score: a.host.Score, Affinity: bindings, Unhealthy: a.host.CallsFail, Events: a.events, Tracer: a.traces.tracer,
-			StartSpans: a.traces.startOf},
+			Score: a.host.Score, Affinity: bindings, Unhealthy: a.host.CallsFail, Events: a.events, Tracer: a.traces.tracer},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
 		Sessions: a.stores, Bindings: bindings, Copies: a.stores,
 		Logs: a.processes.Logs(), Samples: a.host.RecentSamples,
@@ -333,7 +332,6 @@ func (a *Agent) processReady(p *process.Process) {
 	a.poolQueues.add(api.PoolOf(p.Worker()), p.AfterEnd)
 	a.stores.Add(p)
 	p.AfterEnd(func() {
-		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), p.Exit().Outcome())
 			a.emitEnded(p)

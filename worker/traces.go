@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -26,19 +25,11 @@ const shutdownTraces = 3 * time.Second
 type traces struct {
 	tracer   trace.Tracer
 	provider *traceexport.Provider // nil if the agent's owner exports the spans, or nobody does
-
-	mu     sync.Mutex
-	starts map[string]startSpan // by worker: of its newest process here
-}
-
-type startSpan struct {
-	incarnation int64
-	span        trace.SpanContext
 }
 
 // newTraces makes the spans with tracer; nil asks the environment.
 func newTraces(ctx context.Context, tracer trace.Tracer, hostID, instance string, logger *slog.Logger) *traces {
-	t := &traces{tracer: tracer, starts: map[string]startSpan{}}
+	t := &traces{tracer: tracer}
 	if tracer == nil {
 		t.provider = traceexport.FromEnvironment(ctx, hostID, instance, logger)
 		t.tracer = t.provider.Tracer()
@@ -54,37 +45,11 @@ func (t *traces) start(ctx context.Context, p api.Process) (ended func(error)) {
 	pool := api.PoolOf(p.Worker)
 	_, span := t.tracer.Start(ctx, "start of a process", trace.WithAttributes(
 		tracecontext.Pool.String(pool), tracecontext.Worker.String(p.Worker), tracecontext.Incarnation.Int64(p.Incarnation)))
-	if span.IsRecording() {
-		t.mu.Lock()
-		t.starts[p.Worker] = startSpan{p.Incarnation, span.SpanContext()}
-		t.mu.Unlock()
-	}
 	return func(err error) {
-		if err != nil {
-			t.forget(p.Worker, p.Incarnation)
-			if failed, ok := errors.AsType[*process.Error](err); ok {
-				err = api.Errorf(api.Code(failed.Code), "%w", err)
-			}
+		if failed, ok := errors.AsType[*process.Error](err); ok {
+			err = api.Errorf(api.Code(failed.Code), "%w", err)
 		}
 		tracecontext.End(span, err)
-	}
-}
-
-// startOf implements pool.StartSpans.
-func (t *traces) startOf(worker string, incarnation int64) trace.SpanContext {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s := t.starts[worker]; s.incarnation == incarnation {
-		return s.span
-	}
-	return trace.SpanContext{}
-}
-
-func (t *traces) forget(worker string, incarnation int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.starts[worker].incarnation == incarnation {
-		delete(t.starts, worker)
 	}
 }
 

@@ -37,21 +37,11 @@ func TestAHostCallIsASpanBelowItsCall(t *testing.T) {
 	require.Equal(t, "b7ad6b7169203331", spans[0].Parent().SpanID().String())
 }
 
-func TestTheSpanOfAStartIsKnownUntilItsProcessEnds(t *testing.T) {
+func TestTheSpanOfAFailedStartSaysWhy(t *testing.T) {
 	traces, recorder := recordedTraces(t)
-	ended := traces.start(t.Context(), api.Process{Worker: "p/0", Incarnation: 3})
-	ended(nil)
-	require.Equal(t, recorder.Ended()[0].SpanContext(), traces.startOf("p/0", 3))
-	require.False(t, traces.startOf("p/0", 4).IsValid())
-	traces.forget("p/0", 2) // an older one that ends late
-	require.True(t, traces.startOf("p/0", 3).IsValid())
-	traces.forget("p/0", 3)
-	require.Empty(t, traces.starts)
-
-	ended = traces.start(t.Context(), api.Process{Worker: "p/0", Incarnation: 4})
+	ended := traces.start(t.Context(), api.Process{Worker: "p/0", Incarnation: 4})
 	ended(&process.Error{Code: process.CodeStartFailed, Message: "exited", Err: errors.New("code 1")})
-	require.Empty(t, traces.starts)
-	failed := recorder.Ended()[1]
+	failed := recorder.Ended()[0]
 	require.Equal(t, codes.Error, failed.Status().Code)
 	require.Contains(t, failed.Status().Description, "exited")
 }

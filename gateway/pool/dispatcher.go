@@ -58,10 +58,8 @@ type Config struct {
 	FenceAfter time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
-	// Tracer makes spans of calls and leases; StartSpans finds those of the starts of processes, which calls wait for. nil
-	// makes none.
-	Tracer     trace.Tracer
-	StartSpans StartSpans
+	// Tracer makes spans of calls and leases. nil makes none.
+	Tracer trace.Tracer
 	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
 	Events *events.Log
 	// Logger's default is slog.Default().

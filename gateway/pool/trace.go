@@ -17,15 +17,11 @@ import (
 // none.
 type callTrace struct {
 	tracer trace.Tracer
-	starts StartSpans
 	ctx    context.Context // with the parent of the spans
 	root   trace.Span      // of a call that has no parent; nil for another
 	pool   string
 	began  time.Time // when the attempt began
 }
-
-// StartSpans returns the span of the start of an incarnation; an invalid one if it is unknown.
-type StartSpans func(worker string, incarnation int64) trace.SpanContext
 
 // trace begins the trace of a call; nil for one that is not sampled. Such a call names its trace to the worker, so that
 // what the worker does is not sampled either; that it costs nothing more is why the decision comes first.
@@ -52,7 +48,7 @@ func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.
 		root.SetAttributes(tracecontext.Pool.String(tracecontext.Clip(t.pool)))
 	}
 	r.traced = true
-	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: t.pool}
+	return ctx, &callTrace{tracer: d.config.Tracer, ctx: ctx, root: root, pool: t.pool}
 }
 
 // TraceOf is the trace context of a span as a worker gets it; zero for an invalid one.
@@ -78,8 +74,7 @@ func (s *callTrace) begin() {
 	}
 }
 
-// waited makes the span of the wait before the attempt; c is nil if the attempt ended with it. It is linked to the
-// start of the worker's process if the call waited for that.
+// waited makes the span of the wait before the attempt; c is nil if the attempt ended with it.
 func (s *callTrace) waited(c *Call, err error) {
 	if s == nil || c != nil && !c.waited {
 		return
@@ -89,13 +84,7 @@ func (s *callTrace) waited(c *Call, err error) {
 	until := time.Now()
 	if c != nil {
 		until = c.startedAt
-		u := c.upstream
-		options = append(options, trace.WithAttributes(u.traceAttributes()...))
-		if s.starts != nil && u.process.Info().ReadyAt.After(s.began) {
-			if start := s.starts(u.worker, u.incarnation); start.IsValid() {
-				options = append(options, trace.WithLinks(trace.Link{SpanContext: start}))
-			}
-		}
+		options = append(options, trace.WithAttributes(c.upstream.traceAttributes()...))
 	}
 	_, span := s.tracer.Start(s.ctx, "wait for a worker", options...)
 	if err != nil {

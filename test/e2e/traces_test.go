@@ -208,8 +208,9 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 				attribute(s, "tempool.incarnation") != fmt.Sprint(state.Incarnation)
 		})
 		require.Greater(t, started.EndTimeUnixNano, started.StartTimeUnixNano)
-		waited := receiver.find("a wait that is linked to the start", func(s *tracepb.Span) bool {
-			return s.Name == "wait for a worker" && len(s.Links) == 1 && string(s.Links[0].SpanId) == string(started.SpanId)
+		waited := receiver.find("a wait for that process", func(s *tracepb.Span) bool {
+			return s.Name == "wait for a worker" && attribute(s, "tempool.worker") == "traced/0" &&
+				attribute(s, "tempool.incarnation") == attribute(started, "tempool.incarnation")
 		})
 		traceID := span.SpanContext().TraceID()
 		require.Equal(t, traceID[:], waited.TraceId)
