@@ -36,6 +36,7 @@ type fakeGateway struct {
 	session  http.HandlerFunc // answers session requests
 	roster   string           // the endpoint of the one worker in its roster
 	granting func()           // called before a lease is granted, if not nil
+	silent   bool             // does not answer renewals
 
 	mu       sync.Mutex
 	calls    []*http.Request
@@ -102,6 +103,8 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode([]api.Worker{{Endpoint: f.roster}})
 	case strings.HasPrefix(r.URL.Path, "/v1/sessions"), strings.Contains(r.URL.Path, "/bindings"):
 		f.session(w, r)
+	case r.Method == http.MethodPut && f.silent:
+		<-r.Context().Done()
 	case strings.Contains(r.URL.Path, "/notify/"):
 		w.WriteHeader(http.StatusAccepted)
 	default:

@@ -11,7 +11,7 @@ import (
 
 // Background renewal.
 const (
-	renewTimeout  = 10 * time.Second // of one attempt, and at most half of the TTL
+	renewTimeout  = 10 * time.Second // of one attempt, and at most half of what is left of the lease
 	renewMinPause = 20 * time.Millisecond
 	renewMaxPause = 5 * time.Second // between failed attempts
 )
@@ -63,7 +63,11 @@ func (s *leaseState) renewLoop(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-timer.C:
 		}
-		attempt, cancel := context.WithTimeout(ctx, max(renewMinPause, min(renewTimeout, s.ttl/2)))
+		left := time.Until(s.until())
+		if left <= 0 && s.client.fixed == nil {
+			left = 2 * renewTimeout
+		}
+		attempt, cancel := context.WithTimeout(ctx, max(renewMinPause, min(renewTimeout, left/2)))
 		err := s.renew(attempt)
 		cancel()
 		switch api.CodeOf(err) {
@@ -78,7 +82,11 @@ func (s *leaseState) renewLoop(ctx context.Context) error {
 				return cmp.Or(context.Cause(ctx), err)
 			}
 		}
-		timer.Reset(s.nextRenewal(failures))
+		pause := s.nextRenewal(failures)
+		if s.client.fixed != nil {
+			pause = min(pause, time.Until(s.until()))
+		}
+		timer.Reset(pause)
 	}
 }
 

@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,8 +145,17 @@ func hasAnswered(err error) bool {
 // ask sends an idempotent request about the lease and reads the answer's JSON into out.
 func (s *leaseState) ask(ctx context.Context, request transport.Request, out any) error {
 	request.Header = s.header()
-	return s.atGateways(ctx, func(endpoint string) error { return s.client.askGateway(ctx, endpoint, request, out) },
-		func(err error) bool { return api.CodeOf(err) == api.CodeUnavailable })
+	left := len(s.client.gateways)
+	return s.atGateways(ctx, func(endpoint string) error {
+		request.Timeout = 0
+		if end, limited := ctx.Deadline(); limited && left > 1 { // one that does not answer leaves time for another one
+			request.Timeout = time.Until(end) / 2
+		}
+		left--
+		return s.client.askGateway(ctx, endpoint, request, out)
+	}, func(err error) bool {
+		return slices.Contains([]api.Code{api.CodeUnavailable, api.CodeDeadlineExceeded}, api.CodeOf(err))
+	})
 }
 
 // finish closes done once; failure is nil after a checkin.

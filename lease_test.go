@@ -7,15 +7,18 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/balance"
 )
 
 // leaseTTL is short for fast renewals, but long enough for a slow machine.
-const leaseTTL = 200 * time.Millisecond
+const leaseTTL = 400 * time.Millisecond
 
 func checkedOut(t *testing.T, ctx context.Context, c *Client, o CheckoutOptions) *Lease {
 	t.Helper()
@@ -96,7 +99,7 @@ func TestALostLeaseReportsWhy(t *testing.T) {
 	case <-time.After(testTimeout):
 		require.Fail(t, "nobody learns that the lease has ended")
 	}
-	require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
+	require.Contains(t, []api.Code{api.CodeUnavailable, api.CodeDeadlineExceeded}, api.CodeOf(lease.Err()))
 	require.False(t, time.Now().Before(lease.Expires()), "until then, a gateway that cannot renew it does not end it")
 	g.mu.Lock()
 	g.lease, g.refusal = nil, api.CodeLeaseFenced
@@ -104,6 +107,54 @@ func TestALostLeaseReportsWhy(t *testing.T) {
 	lease = checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
 	<-lease.Done()
 	require.ErrorIs(t, lease.Err(), api.ErrLeaseFenced)
+}
+
+// deafTemporal is a Temporal client whose updates end with their contexts.
+type deafTemporal struct {
+	client.Client
+	ended func()
+}
+
+func (d deafTemporal) UpdateWorkflow(ctx context.Context,
+	_ client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	<-ctx.Done()
+	d.ended()
+	return nil, client.NewWorkflowUpdateServiceTimeoutOrCanceledError(ctx.Err())
+}
+
+func (deafTemporal) Close() {}
+
+func TestARenewalWithoutAnAnswerLeavesTimeForOthers(t *testing.T) {
+	const ttl = 6 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		ends := time.Now().Add(ttl)
+		var left []time.Duration
+		c := NewClient(deafTemporal{ended: func() { left = append(left, time.Until(ends)) }}, "default")
+		lease := c.newLease(api.Lease{ID: "p.0.1.9", GrantedAt: time.Now(), ExpiresAt: ends}, "", time.Now())
+		lease.state.keepRenewed(t.Context())
+		<-time.After(time.Minute)
+		require.NoError(t, lease.Err(), "only its worker knows whether it has ended")
+		c.Close()
+		require.Greater(t, len(left), 3)
+		require.GreaterOrEqual(t, left[0], ttl/4)
+		require.Positive(t, left[1])
+		require.Less(t, left[len(left)-1], -ttl)
+	})
+}
+
+func TestALeaseThatGatewaysCannotRenewIsLostAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClient(deafTemporal{}, "default")
+		defer c.Close()
+		c.fixed = balance.NewFixed([]string{"unix:/nonexistent"})
+		ends := time.Now().Add(time.Minute)
+		lease := c.newLease(api.Lease{ID: "p.0.1.9", Endpoint: "unix:/nonexistent", GrantedAt: time.Now(), ExpiresAt: ends},
+			"", time.Now())
+		lease.state.keepRenewed(t.Context())
+		<-lease.Done()
+		require.WithinDuration(t, ends, time.Now(), 2*renewMinPause)
+		require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
+	})
 }
 
 func TestNoRenewLeavesTheRenewalToTheCaller(t *testing.T) {
@@ -154,6 +205,11 @@ func TestAnotherGatewayServesALeaseWhoseOwnIsGone(t *testing.T) {
 	own.answer = refusing(api.CodeUnavailable, true)
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
 	require.Zero(t, other.served(), "the call may have begun")
+	own.silent = true
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.NoError(t, lease.Renew(ctx), "a gateway that does not answer leaves time for another one")
+	lease.state.setGateway(own.endpoint)
 	own.server.Close()
 	require.NoError(t, lease.Renew(t.Context()))
 	own.answer = nil
