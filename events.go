@@ -54,7 +54,7 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 			case one := <-m.arrived:
 				if one.agents != nil {
 					m.agents = one.agents
-				} else if !yield(one.event, one.err) || m.isOver(one.endpoint, one.err) {
+				} else if !one.opened && !yield(one.event, one.err) || m.isOver(one.endpoint, one.err) {
 					return
 				}
 			}
@@ -62,9 +62,10 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 	}
 }
 
-// eventOrError is what an agent sent, or the present agents.
+// eventOrError is what an agent sent, that it has opened its stream, or the present agents.
 type eventOrError struct {
 	endpoint string
+	opened   bool
 	event    api.Event
 	err      error
 	agents   []string
@@ -101,7 +102,7 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	m.agents = endpoints
 	var mu sync.Mutex
 	all, failures := readAll(endpoints, func(endpoint string) (held []api.Event, err error) {
-		lastID, err := m.read(ctx, endpoint, streamStart{}, false, func(e api.Event) bool {
+		lastID, err := m.read(ctx, endpoint, streamStart{}, nil, func(e api.Event) bool {
 			held = append(held, e)
 			return true
 		})
@@ -148,7 +149,8 @@ func (m *eventMerge) follower() follower {
 				at.since = time.Since(m.began).String()
 			}
 			return func(ctx context.Context, answered func()) error {
-				last, err := m.read(ctx, endpoint, at, true, func(e api.Event) bool {
+				opened := func() { m.arrive(ctx, eventOrError{endpoint: endpoint, opened: true}) }
+				last, err := m.read(ctx, endpoint, at, opened, func(e api.Event) bool {
 					answered()
 					return m.arrive(ctx, eventOrError{endpoint: endpoint, event: e})
 				})
@@ -172,10 +174,11 @@ func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
 	}
 }
 
-// read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one.
-func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, follow bool,
+// read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one. With
+// opened it follows them.
+func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, opened func(),
 	take func(api.Event) bool) (lastID string, err error) {
-	err = m.client.readLines(ctx, endpoint, m.request(at, follow), func(line []byte) error {
+	err = m.client.readLines(ctx, endpoint, m.request(at, opened != nil), opened, func(line []byte) error {
 		field, value, _ := strings.Cut(string(line), ": ")
 		switch field {
 		case "id":

@@ -156,6 +156,27 @@ func TestEventsOfOthersComeWhileAGatewayRefuses(t *testing.T) {
 	}
 }
 
+func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
+	quiet := eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout/4)
+	m := &eventMerge{ctx: ctx, client: eventsClient(t, quiet), options: EventOptions{Follow: true},
+		arrived: make(chan eventOrError), refused: map[string]bool{}, agents: []string{quiet, "other"}}
+	defer m.reading.Wait()
+	defer cancel()
+	require.False(t, m.isOver(quiet, api.ErrUnauthorized))
+	m.reading.Go(func() { _ = m.follower().begin(quiet, false)(ctx, func() {}) })
+	select {
+	case one := <-m.arrived:
+		require.False(t, m.isOver(one.endpoint, one.err))
+	case <-ctx.Done():
+	}
+	require.False(t, m.isOver("other", api.ErrUnauthorized), "the first one answers, though without events")
+	require.True(t, m.isOver(quiet, api.ErrUnauthorized))
+}
+
 func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	now := time.Now()
 	up := eventServer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, eventLine("a", 1, now)) })

@@ -33,8 +33,8 @@ type follower struct {
 	// begin returns what reads the stream of one agent until it ends, and at each call continues where the last one ended.
 	// It calls answered for what it reads. late says that the agent was not there at first.
 	begin func(endpoint string, late bool) (read streamReader)
-	// failed receives each failure once: that of one agent until it answers again, and with endpoint "" that of finding
-	// agents.
+	// failed receives each failure once: that of one agent until it answers again or fails with another code, and with
+	// endpoint "" that of finding agents.
 	failed func(endpoint string, err error)
 }
 
@@ -66,13 +66,13 @@ func (f follower) run(ctx context.Context) {
 }
 
 func (f follower) followOne(ctx context.Context, endpoint string, read streamReader) {
-	reported := false
+	var last error
 	for ctx.Err() == nil {
-		err := read(ctx, func() { reported = false })
-		if err != nil && ctx.Err() == nil && !reported {
-			reported = true
+		err := read(ctx, func() { last = nil })
+		if err != nil && ctx.Err() == nil && (last == nil || api.CodeOf(err) != api.CodeOf(last)) {
 			f.failed(endpoint, err)
 		}
+		last = err
 		sleep.For(ctx.Done(), streamRetry)
 	}
 }
@@ -114,9 +114,9 @@ func readAnswering[T any](endpoints []string, unreachable func(endpoint string, 
 	return all, nil
 }
 
-// readLines calls take with each line of an agent's answer, until the answer ends, take fails, or nothing comes for
-// streamIdleTimeout.
-func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request,
+// readLines calls opened, unless it is nil, as soon as an agent answers, and take with each line of its answer, until
+// that ends, take fails, or nothing comes for streamIdleTimeout.
+func (c *Client) readLines(ctx context.Context, endpoint string, request transport.Request, opened func(),
 	take func(line []byte) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,6 +138,9 @@ func (c *Client) readLines(ctx context.Context, endpoint string, request transpo
 		return err
 	}
 	defer reply.Close()
+	if opened != nil {
+		opened()
+	}
 	lines := bufio.NewScanner(reply.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxStreamLine)
 	for lines.Scan() {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
@@ -54,8 +56,11 @@ func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
 					if endpoint == "b" {
 						return nil
 					}
-					if n == 3 {
+					switch n {
+					case 3:
 						answered()
+					case 6:
+						return api.Errorf(api.CodeUnauthorized, "refused")
 					}
 					return errors.New("broken")
 				}
@@ -71,7 +76,8 @@ func TestAFollowerFollowsLaterAgentsAndReportsEachFailureOnce(t *testing.T) {
 		<-time.After(streamRetry + time.Millisecond)
 		require.Equal(t, []string{"a: broken"}, all(), "still the same failure")
 		<-time.After(4 * agentsInterval)
-		require.Equal(t, []string{"a: broken", "a: broken", ": no answer", "b is late"}, all(), "the second after an answer")
+		require.Equal(t, []string{"a: broken", "a: broken", ": no answer", "a: unauthorized: refused", "a: broken",
+			"b is late"}, all(), "the second after an answer, and further ones with other codes")
 		cancel()
 		<-ended
 		require.Greater(t, reads["a"], 10)

@@ -122,7 +122,7 @@ func (p *Pool) logRequest(o LogOptions) transport.Request {
 
 // readLogs reads what one gateway has.
 func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yield func(api.LogLine)) error {
-	return p.client.readLines(ctx, endpoint, p.logRequest(o), func(text []byte) error {
+	return p.client.readLines(ctx, endpoint, p.logRequest(o), nil, func(text []byte) error {
 		if len(text) == 0 {
 			return nil // a keep-alive
 		}

@@ -25,6 +25,9 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// warnedError is an error that a warning has said.
+type warnedError struct{ error }
+
 // describe returns the code and the message of an error, without the secrets of URLs.
 func describe(err error) (api.Code, string) {
 	code, message := codeUnexpected, err.Error()
@@ -61,6 +64,9 @@ func credentialsHint(err error) string {
 
 // fail prints an error to stderr, in the format of -o, and returns the exit code.
 func (a *app) fail(err error) int {
+	if _, warned := errors.AsType[warnedError](err); warned {
+		return ExitFailed
+	}
 	code, message := describe(err)
 	if a.format == formatJSON {
 		failure := map[string]any{"error": map[string]any{"code": code, "message": message}}

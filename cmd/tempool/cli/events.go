@@ -78,7 +78,9 @@ func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventO
 	}
 	switch {
 	case failure == nil:
-	case o.Follow && ctx.Err() == nil, !o.Follow && printed == 0: // every agent refuses or fails
+	case o.Follow && ctx.Err() == nil: // every agent refuses
+		return warnedError{failure}
+	case !o.Follow && printed == 0: // every agent fails
 		return failure
 	case !o.Follow:
 		a.warn(message(failure))
