@@ -291,12 +291,15 @@ func (s situation) disagreement(v views, d doctor, name string) string {
 	return "doctor says nothing"
 }
 
-// states are what the metrics of a pool have to say: they count busy workers as ready.
+// states are what the metrics of a pool have to say: they count busy workers as ready, and one that stops wants none.
 func states(o policy.Overview) map[string]int {
 	all := maps.Clone(o.States)
 	all["ready"] += all["busy"]
 	delete(all, "busy")
-	if all[""] = o.Size; all["ready"] == 0 {
+	if o.Status != policy.StatusStopping {
+		all[""] = o.Size
+	}
+	if all["ready"] == 0 {
 		delete(all, "ready")
 	}
 	return all
