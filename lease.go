@@ -146,10 +146,14 @@ func hasAnswered(err error) bool {
 func (s *leaseState) ask(ctx context.Context, request transport.Request, out any) error {
 	request.Header = s.header()
 	left := len(s.client.gateways)
+	if !slices.Contains(s.client.gateways, s.gateway()) { // one to which a gateway referred
+		left++
+	}
 	return s.atGateways(ctx, func(endpoint string) error {
 		request.Timeout = 0
-		if end, limited := ctx.Deadline(); limited && left > 1 { // one that does not answer leaves time for another one
-			request.Timeout = time.Until(end) / 2
+		// One that does not answer leaves time for another one, which may ask the same host for some seconds first.
+		if end, limited := ctx.Deadline(); limited && left > 1 {
+			request.Timeout = time.Until(end) / 3
 		}
 		left--
 		return s.client.askGateway(ctx, endpoint, request, out)
