@@ -53,7 +53,9 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 				return
 			case one := <-m.arrived:
 				if one.agents != nil {
-					m.agents = one.agents
+					if m.agents = one.agents; m.allRefuse() {
+						return
+					}
 				} else if !one.opened && !yield(one.event, one.err) || m.isOver(one.endpoint, one.err) {
 					return
 				}
@@ -89,8 +91,12 @@ type eventMerge struct {
 func (m *eventMerge) isOver(endpoint string, err error) bool {
 	code := api.CodeOf(err)
 	m.refused[endpoint] = code == api.CodeForbidden || code == api.CodeUnauthorized
-	answers := func(endpoint string) bool { return !m.refused[endpoint] }
-	return code == api.CodeInvalid || m.refused[endpoint] && !slices.ContainsFunc(m.agents, answers)
+	return code == api.CodeInvalid || m.refused[endpoint] && m.allRefuse()
+}
+
+// allRefuse reports whether no agent is left that does not refuse.
+func (m *eventMerge) allRefuse() bool {
+	return !slices.ContainsFunc(m.agents, func(endpoint string) bool { return !m.refused[endpoint] })
 }
 
 // held yields the events that the agents hold, and reports whether the iteration continues.
@@ -135,12 +141,11 @@ func (m *eventMerge) follower() follower {
 	return follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-			// those whose held events were read continue after them
-			endpoints = slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs)))
 			if len(endpoints) > 0 {
 				m.arrive(ctx, eventOrError{agents: endpoints})
 			}
-			return endpoints, err
+			// those whose held events were read continue after them
+			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err
 		},
 		begin: func(endpoint string, late bool) streamReader {
 			lastID, held := m.lastIDs[endpoint]

@@ -175,6 +175,15 @@ func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
 	}
 	require.False(t, m.isOver("other", api.ErrUnauthorized), "the first one answers, though without events")
 	require.True(t, m.isOver(quiet, api.ErrUnauthorized))
+
+	m.lastIDs = map[string]string{"left": "left-1"}
+	m.reading.Go(func() { _, _ = m.follower().endpoints(ctx) })
+	select {
+	case one := <-m.arrived:
+		m.agents = one.agents
+	case <-ctx.Done():
+	}
+	require.True(t, m.allRefuse(), "one that has left does not answer: %v", m.agents)
 }
 
 func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {

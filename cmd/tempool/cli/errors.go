@@ -64,8 +64,11 @@ func credentialsHint(err error) string {
 
 // fail prints an error to stderr, in the format of -o, and returns the exit code.
 func (a *app) fail(err error) int {
-	if _, warned := errors.AsType[warnedError](err); warned {
-		return ExitFailed
+	if warned, ok := errors.AsType[warnedError](err); ok {
+		if a.format != formatJSON { // where a program reads the code
+			return ExitFailed
+		}
+		err = warned.error
 	}
 	code, message := describe(err)
 	if a.format == formatJSON {

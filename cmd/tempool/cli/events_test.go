@@ -58,6 +58,7 @@ func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
 		require.Contains(t, none.err, "web-2")
 	}
 	require.Equal(t, 1, strings.Count(fail(t, f, "events", "-f").err, "web-2"), "every agent refuses")
+	require.Contains(t, fail(t, f, "events", "-f", "-o", "json").err, `"code": "forbidden"`)
 	f.events = append([]fakeEvent{{err: api.Errorf(api.CodeInvalid, "type")}}, fakeEvents()...)
 	require.Empty(t, fail(t, f, "events", "-f").out, "every agent would refuse it")
 }
