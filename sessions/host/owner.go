@@ -112,6 +112,11 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	if known {
 		return refused
 	}
+	unknown := func() { // the next one asks again
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.ownerAt = time.Time{}
+	}
 	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
 	status, err := s.sharedStatus(ctx, pool)
@@ -122,6 +127,7 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 	}
 	switch {
 	case err == nil && status.SessionsHost == "" && !claim: // until another host claims it
+		unknown()
 		return nil
 	case err != nil && confirmed && ctx.Err() == nil: // until it answers
 		return nil
@@ -131,6 +137,7 @@ func (s *Stores) ensureOwner(ctx context.Context, pool string, claim bool) error
 		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool,
 			err).After(time.Second)
 		if ctx.Err() != nil { // of this caller alone
+			unknown()
 			return err
 		}
 	case status.SessionsHost != s.hostID:

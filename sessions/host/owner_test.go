@@ -256,6 +256,12 @@ func TestAListClaimsNoStore(t *testing.T) {
 	s.pools["p"].ownerErr = nil
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
 	require.Equal(t, "here", owner)
+
+	owner = "" // the pool was started again
+	s.pools["p"].owned, s.pools["p"].confirmed, s.pools["p"].ownerAt = false, true, time.Now().Add(-ownerCacheTTL)
+	require.NoError(t, errorOf(s.ToList(t.Context(), "p")))
+	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
+	require.Equal(t, "here", owner, "that nobody has claimed it does not let others go on")
 }
 
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
