@@ -66,11 +66,16 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 	})
 	s.At(4*time.Minute+5*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "while it drains"}))
 	s.At(5*time.Minute, func() { turn(4) })
-	s.At(6*time.Minute, func() {
-		s.ready(4)
+	s.At(6*time.Minute, func() { s.ready(4) })
+	s.At(70*time.Minute, s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 4}))
+	s.At(72*time.Minute, func() {
+		s.ready(5)
+		require.Equal(t, asked, s.signalsOf(api.SignalStartRequested), "the pool has granted the rotation")
 		s.signal(api.SignalEnd, api.Control{})()
 	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Rotation.Surge, sp.Start.RatePerSecond = false, 1 }))
+	s.run(inPool(func(sp *spec.Spec) {
+		sp.Rotation.Surge, sp.Rotation.MaxUptime, sp.Start.RatePerSecond = false, spec.Duration(time.Hour), 1
+	}))
 }
 
 func TestARestartOfAProcessThatRunsPassesTheBreaker(t *testing.T) {

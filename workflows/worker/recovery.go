@@ -53,7 +53,8 @@ func (w *worker) decideNext() bool {
 		w.Resting = true
 		return true
 	case IntentReplace:
-		if w.Rotation != nil { // in place, and granted
+		if r := w.Rotation; r != nil { // in place, and granted: what the pool was asked for has had its turn
+			w.StartPermitted = w.StartPermitted || r.Asked
 			w.starter.passBreaker()
 		}
 		w.starter.beginIncarnation(w.IntentReason)
