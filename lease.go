@@ -113,14 +113,14 @@ func (s *leaseState) setGateway(endpoint string) {
 	s.endpoint = endpoint
 }
 
-// atGateways sends a request to the lease's gateway and, as long as elsewhere says that another one may serve it, to
-// the others of Options.Gateways. The lease stays with the one that answers.
+// atGateways sends a request to the lease's gateway and, after a retryable error, to the others of Options.Gateways.
+// The lease stays with the one that answers.
 func (s *leaseState) atGateways(ctx context.Context, send func(endpoint string) error,
-	elsewhere func(error) bool) error {
+	retryable func(error) bool) error {
 	endpoint := s.gateway()
 	err := send(endpoint)
 	fixed, tried := s.client.fixed, map[string]bool{}
-	for fixed != nil && elsewhere(err) && ctx.Err() == nil {
+	for fixed != nil && retryable(err) && ctx.Err() == nil {
 		tried[endpoint] = true
 		other, unknown := fixed.Acquire(ctx, tried)
 		if unknown != nil || other == nil {

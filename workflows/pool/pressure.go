@@ -122,7 +122,7 @@ func (p pressure) restartStopped(h *hostPressure, reason string) {
 	for _, number := range slices.Clone(h.Stopped) {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
-			if r := p.Rollout; r != nil && s.SpecVersion < p.SpecVersion { // which may fail: the worker gets it at its turn
+			if r := p.Rollout; r != nil && s.SpecVersion < p.SpecVersion { // which may fail: the rollout delivers it
 				s.Order.InPlace = true
 				if !slices.Contains(r.Waiting, number) {
 					r.Waiting = append(r.Waiting, number)

@@ -50,7 +50,7 @@ func (s *starter) needsPermit() bool {
 	return !s.Standalone && s.TrialPause == 0 && (s.StartsPaused != "" || s.Spec.Start.RatePerSecond > 0)
 }
 
-// passBreaker permits the start of a restart, unless that waits for its turn by start.rate_per_second.
+// passBreaker permits the start of a restart, unless start.rate_per_second limits it.
 func (s *starter) passBreaker() {
 	s.StartPermitted = s.StartPermitted || s.Spec.Start.RatePerSecond == 0
 }

@@ -53,7 +53,7 @@ func (w *worker) decideNext() bool {
 		w.Resting = true
 		return true
 	case IntentReplace:
-		if r := w.Rotation; r != nil { // in place, and granted: what the pool was asked for has had its turn
+		if r := w.Rotation; r != nil { // in place; the rate counted it with its grant, if the pool gave one
 			w.StartPermitted = w.StartPermitted || r.Asked
 			w.starter.passBreaker()
 		}
