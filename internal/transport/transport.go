@@ -129,10 +129,17 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 // been sent before; what only reads has no effect then.
 func TraceSent(ctx context.Context, h http.Header) (traced context.Context, sent func() bool) {
 	var begun atomic.Bool
+	var conn net.Conn
 	repeats := h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { begun.Store(repeats && begun.Load()) },
-		GotConn: func(httptrace.GotConnInfo) { begun.Store(true) },
+		GotConn: func(got httptrace.GotConnInfo) { conn = got.Conn },
+		WroteHeaders: func() {
+			// net/http also writes to a connection that it has closed because the server has
+			if conn.SetWriteDeadline(time.Time{}) == nil {
+				begun.Store(true)
+			}
+		},
 	}), begun.Load
 }
 

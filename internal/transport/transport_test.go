@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -136,6 +138,27 @@ func TestACallThatWasSentBeforeTheGatewayEndedMayHaveStarted(t *testing.T) {
 		require.NoError(t, group.Wait())
 		require.True(t, MayHaveStarted(err), "%v", err)
 		_, err = own.Do(t.Context(), endpoint, request)
+		require.False(t, MayHaveStarted(err), "%v", err)
+		own.Close()
+	}
+}
+
+// The server closes a connection while the client takes it for a request.
+func TestARequestOnAConnectionThatTheServerHasClosedWasNotSent(t *testing.T) {
+	keyed := http.Header{"Idempotency-Key": {"k"}} // net/http sends it again
+	for i := range 20 {                            // what net/http does on a closed connection is random
+		server := httptest.NewServer(http.NotFoundHandler())
+		own := New("", nil)
+		request := Request{Method: http.MethodPost, Path: "/", Header: []http.Header{{}, keyed}[i%2], AnyStatus: true}
+		reply, err := own.Do(t.Context(), server.URL, request)
+		require.NoError(t, err)
+		require.NoError(t, reply.Close())
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+			server.Close()
+			require.Eventually(t, func() bool { return got.Conn.SetDeadline(time.Time{}) != nil }, time.Minute,
+				time.Millisecond, "the client notices it")
+		}})
+		_, err = own.Do(ctx, server.URL, request)
 		require.False(t, MayHaveStarted(err), "%v", err)
 		own.Close()
 	}
