@@ -189,22 +189,6 @@ func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 	require.NoError(t, f.run(Run{}))
 }
 
-func TestAnAgentThatWasSucceededCannotComeBack(t *testing.T) {
-	var successor, previous *joined
-	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Second, func() {
-		successor = f.join(api.JoinRequest{Instance: "b", StateID: "disk"})
-	})
-	f.after(2*time.Second, func() {
-		previous = f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
-	})
-	f.after(time.Minute, func() { f.leave(2) })
-	require.NoError(t, f.run(Run{}))
-	require.Equal(t, &joined{epoch: 2}, successor, "the folder's lock says that a is dead")
-	require.ErrorContains(t, previous.refusal, "held by agent b")
-}
-
 func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f := newFleet(t)
 	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })

@@ -65,6 +65,9 @@ func TestJoin(t *testing.T) {
 			if c.refusal != "" {
 				require.NotNil(t, refusal)
 				require.Equal(t, c.refusal, refusal.Code)
+				if c.refusal == api.CodeHostTaken {
+					require.Contains(t, refusal.Message, "held by agent "+c.held.Instance)
+				}
 				require.Equal(t, c.held, next)
 				return
 			}

@@ -324,7 +324,8 @@ func (s *workerEnv) ready(incarnation int64) api.WorkerState {
 // startOn starts each incarnation on a host.
 func (s *workerEnv) startOn(hosts map[int64]string) {
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation)}, nil
+		return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old",
+			Rules: r.Rules}, nil
 	}
 }
 

@@ -168,11 +168,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 	for _, host := range []string{"a", "b"} {
 		t.Run(host, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			hosts := map[int64]string{1: "a", 2: host, 3: "c"}
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				return api.StartResult{Host: hosts[r.Incarnation], Epoch: 1, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old",
-					Rules: r.Rules}, nil
-			}
+			s.startOn(map[int64]string{1: "a", 2: host, 3: "c"})
 			ended := api.EpochEnded{Host: host, Epoch: 1, Reason: "started again", Kept: []int64{1, 2},
 				NextAgent: &api.NextAgent{Epoch: 2, Endpoint: "unix:/new"}}
 			s.restartLeased()
@@ -222,9 +218,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 // being claimed.
 func takenOverTogether(t *testing.T) *workerEnv {
 	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{Host: "a", Epoch: 1, PID: 1000 + int(r.Incarnation), Rules: r.Rules}, nil
-	}
+	s.startOn(map[int64]string{1: "a", 2: "a", 3: "a"})
 	s.restartLeased()
 	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
 	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
