@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,19 +114,10 @@ func (t *Takeover) receive() error {
 		if err != nil {
 			return err
 		}
-		var length [4]byte
-		if _, err := io.ReadFull(t.conn, length[:]); err != nil {
-			return err
+		record := json.NewDecoder(io.LimitReader(t.conn, maxRecord))
+		if err := record.Decode(&t.Items[len(t.Items)-1].Record); err != nil {
+			return fmt.Errorf("the keeper's record, of at most %d bytes: %w", maxRecord, err)
 		}
-		size := binary.BigEndian.Uint32(length[:])
-		if size > maxRecord {
-			return fmt.Errorf("the keeper's record has %d bytes; at most %d are allowed", size, maxRecord)
-		}
-		record := make([]byte, size)
-		if _, err := io.ReadFull(t.conn, record); err != nil {
-			return err
-		}
-		t.Items[len(t.Items)-1].Record = record
 		if _, err := t.conn.Write([]byte{itemGot}); err != nil {
 			return err
 		}

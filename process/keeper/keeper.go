@@ -5,7 +5,6 @@
 package keeper
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,7 +48,7 @@ type itemHead struct {
 
 // The bytes with which the two sides talk.
 const (
-	itemFollows = 'i' // with the descriptors of a process; then the length of its record, and the record
+	itemFollows = 'i' // with the descriptors of a process; then its record, a JSON object
 	itemGot     = 'g'
 	allSent     = 'a'
 	allTaken    = 't'
@@ -176,11 +175,11 @@ func (k *keeper) give(conn *net.UnixConn) error {
 		if _, _, err := conn.WriteMsgUnix([]byte{itemFollows}, unix.UnixRights(k.files[i]...), nil); err != nil {
 			return err
 		}
-		message := append(binary.BigEndian.AppendUint32(nil, uint32(len(item.Record))), item.Record...)
-		if _, err := conn.Write(message); err != nil {
+		if _, err := conn.Write(item.Record); err != nil {
 			return err
 		}
-		if err := expect(conn, itemGot); err != nil { // so that few descriptors are under way: the kernel bounds them
+		// so that few descriptors are under way, which the kernel bounds, and nothing follows the record
+		if err := expect(conn, itemGot); err != nil {
 			return err
 		}
 	}
