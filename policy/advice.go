@@ -194,7 +194,7 @@ func recommendations(p pool, measured []worker) []string {
 		"Investigate the failing calls of {all}: tempool logs {first} has the program's output, the callers have the errors.")
 	if killed := killedProcesses(p.workers); killed > 0 {
 		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.",
-			counted(killed, "process"))
+			format.Plural(killed, "process"))
 	}
 	for _, w := range measured {
 		if last := w.lastRotation(); last.Observed && last.Reason != "" {

@@ -50,9 +50,9 @@ func AutoMaxMemory(baseline int64) int64 { return max(minAutoMemory, autoMemoryF
 
 // AutoMemoryBands are health.memory_bands = "auto" of a program with a baseline: 1.5, 2, 3 and 4 times the baseline, at
 // least 256 MiB.
-func AutoMemoryBands(baseline int64) Bands {
+func AutoMemoryBands(baseline int64) []float64 {
 	unit := max(float64(baseline), minAutoMemory/autoMemoryFactor) / bytesPerMB
-	return Bands{autoBandFactors[0] * unit, autoBandFactors[1] * unit, autoBandFactors[2] * unit,
+	return []float64{autoBandFactors[0] * unit, autoBandFactors[1] * unit, autoBandFactors[2] * unit,
 		autoBandFactors[3] * unit}
 }
 

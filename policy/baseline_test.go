@@ -37,7 +37,7 @@ func TestALimitByTheBaselineIsThreeTimesAndAtLeastHalfAGibibyte(t *testing.T) {
 	require.EqualValues(t, 512<<20, policy.AutoMaxMemory(30*oneMB))
 	require.EqualValues(t, 2400*oneMB, policy.AutoMaxMemory(800*oneMB))
 
-	require.Equal(t, policy.Bands{1200, 1600, 2400, 3200}, policy.AutoMemoryBands(800*oneMB))
+	require.Equal(t, []float64{1200, 1600, 2400, 3200}, policy.AutoMemoryBands(800*oneMB))
 	small := policy.AutoMemoryBands(30 * oneMB)
 	require.InDelta(t, 256<<20, small[0]*oneMB, oneMB)
 	require.InDelta(t, 512<<20, small[2]*oneMB, oneMB, "the limit and the bands agree")

@@ -21,10 +21,6 @@ const (
 	GradeFailing   Grade = "failing"
 )
 
-// Bands are the values at which a measure stops being excellent, good, degraded and critical; at the last and above it
-// is failing. They must rise. The zero Bands leave the measure ungraded.
-type Bands [4]float64
-
 // The keys of pool.toml that govern memory and grades. Reasons name them.
 const (
 	keyMemoryBands   = "health.memory_bands"
@@ -39,30 +35,23 @@ const (
 
 var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded, GradeCritical, GradeFailing}
 
-// Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades
-// nothing.
+// Grading is the bands by which workers are graded, as spec.Bands; at the last value and above it a measure is failing.
+// A measure without four values is not graded, and the zero value grades nothing.
 type Grading struct {
-	MemoryMB       Bands // 1 MB is 1000² bytes
-	MemoryBaseline int64 // that MemoryMB was derived from, in bytes; 0 if it was not
-	CPUPercent     Bands // 100 is one core
-	CallsPerMinute Bands
+	MemoryMB       []float64 // 1 MB is 1000² bytes
+	MemoryBaseline int64     // that MemoryMB was derived from, in bytes; 0 if it was not
+	CPUPercent     []float64 // 100 is one core
+	CallsPerMinute []float64
 }
 
 // GradingOf is the grading by the bands of the [health] section, for a program with a baseline of this many bytes.
 // While that is 0, not known, bands that follow from it are empty.
 func GradingOf(h spec.Health, baseline int64) Grading {
-	g := Grading{MemoryMB: bandsOf(h.MemoryBands), CPUPercent: bandsOf(h.CPUBands), CallsPerMinute: bandsOf(h.CallsBands)}
+	g := Grading{MemoryMB: h.MemoryBands, CPUPercent: h.CPUBands, CallsPerMinute: h.CallsBands}
 	if h.MemoryBands == nil && baseline > 0 {
 		g.MemoryMB, g.MemoryBaseline = AutoMemoryBands(baseline), baseline
 	}
 	return g
-}
-
-func bandsOf(values []float64) Bands {
-	if len(values) != len(Bands{}) {
-		return Bands{}
-	}
-	return Bands(values)
 }
 
 // Reading is one sample of what is graded.
@@ -92,7 +81,7 @@ func (g Grading) Assess(r Reading) Assessment {
 		memoryKey = autoMemoryBandsKey + megabytes(g.MemoryBaseline)
 	}
 	for _, m := range []struct {
-		bands Bands
+		bands []float64
 		value float64
 		what  string
 		key   string
@@ -101,10 +90,10 @@ func (g Grading) Assess(r Reading) Assessment {
 		{g.CPUPercent, r.CPUPercent, "CPU is %.0f %%", keyCPUBands},
 		{g.CallsPerMinute, r.CallsPerMinute, "calls are %.0f per minute", keyCallsBands},
 	} {
-		if m.bands == (Bands{}) {
+		if len(m.bands) != 4 {
 			continue
 		}
-		grade, score := m.bands.place(m.value)
+		grade, score := place(m.value, m.bands)
 		if score < worst.Score {
 			worst.Grade, worst.Score, worst.Key = grade, score, m.key
 		}
@@ -116,8 +105,8 @@ func (g Grading) Assess(r Reading) Assessment {
 	return worst
 }
 
-// place returns the grade and the score of a value.
-func (b Bands) place(value float64) (Grade, float64) {
+// place returns the grade and the score of a value by four bands.
+func place(value float64, b []float64) (Grade, float64) {
 	const points = 20.0
 	edges := [...]float64{0, b[0], b[1], b[2], b[3], 2*b[3] - b[2]}
 	last := len(gradesFromBestToWorst) - 1

@@ -13,9 +13,9 @@ const mb = 1_000_000
 
 // Bands that suit small programs.
 var (
-	memoryBandsMB       = policy.Bands{100, 250, 500, 750}
-	cpuBandsPercent     = policy.Bands{20, 50, 80, 95}
-	callsPerMinuteBands = policy.Bands{10, 30, 60, 100}
+	memoryBandsMB       = []float64{100, 250, 500, 750}
+	cpuBandsPercent     = []float64{20, 50, 80, 95}
+	callsPerMinuteBands = []float64{10, 30, 60, 100}
 )
 
 func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/tempool/tempool/spec"
@@ -43,16 +42,5 @@ func shown(d time.Duration) string {
 
 // megabytes formats bytes in units of 1000².
 func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes)/bytesPerMB) }
-
-// counted is "1 failure", "2 failures", "2 processes".
-func counted[N int | int64](n N, noun string) string {
-	switch {
-	case n == 1:
-		return fmt.Sprintf("%d %s", n, noun)
-	case strings.HasSuffix(noun, "s"):
-		return fmt.Sprintf("%d %ses", n, noun)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
 
 const bytesPerMB = 1e6

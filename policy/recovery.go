@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -43,7 +44,7 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 	if r.MaxConsecutiveFailures > 0 && n >= r.MaxConsecutiveFailures {
 		return Decision{Action: GiveUp, Reason: fmt.Sprintf(
 			"Gave up after %s in a row (recovery.max_consecutive_failures): %s",
-			counted(n, "failure"), cause)}
+			format.Plural(n, "failure"), cause)}
 	}
 	count := fmt.Sprintf("failure %d", n)
 	if r.MaxConsecutiveFailures > 0 {

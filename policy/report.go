@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -235,10 +236,10 @@ func overview(p pool) Overview {
 	switch {
 	case p.status.Stopping:
 		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool,
-			counted(len(p.workers), "worker"))
+			format.Plural(len(p.workers), "worker"))
 	case o.Ready == 0 && p.Size > 0:
 		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool,
-			counted(p.Size, "worker"))
+			format.Plural(p.Size, "worker"))
 	case o.Ready < p.Size:
 		o.Status, o.Summary = StatusShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool,
 			o.Ready, p.Size)

@@ -78,7 +78,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
 		w.code = api.ReasonGaveUp
 	})
-	warnings := Grading{MemoryMB: Bands{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
+	warnings := Grading{MemoryMB: []float64{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	for name, c := range map[string]struct {
 		pool   pool
 		status Status

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -21,8 +22,8 @@ func RequestLimit(r spec.Rotation, random float64) int64 {
 // RotateForRequests is why an incarnation that has served some requests is replaced: limit, which RequestLimit gave, is
 // reached. It is "" if not. A limit of 0 or less is none, here and below.
 func RotateForRequests(served, limit int64) string {
-	return rotate(limit > 0 && served >= limit, "served %s (limit %d, rotation.max_requests)", counted(served, "request"),
-		limit)
+	return rotate(limit > 0 && served >= limit, "served %s (limit %d, rotation.max_requests)",
+		format.Plural(served, "request"), limit)
 }
 
 // RotateForMemory decides by the memory of the whole process tree. baseline is that from which the limit was derived; 0

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -96,7 +97,8 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 	if state.Peak < size {
 		d.Size = size - 1
 	}
-	d.Reason = fmt.Sprintf("at most %s wanted for %s (scale.%s)", counted(state.Peak, "worker"), shown(wait), cause)
+	d.Reason = fmt.Sprintf("at most %s wanted for %s (scale.%s)", format.Plural(state.Peak, "worker"), shown(wait),
+		cause)
 	return state, d
 }
 
@@ -104,7 +106,7 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 func (s Scale) demand(load float64) string {
 	wanted, needs := s.Wanted(load), workersFor(load, s.PerWorker)
 	text := fmt.Sprintf("demand of %s at %s per worker needs %s", calls(load), number(s.PerWorker),
-		counted(needs, "worker"))
+		format.Plural(needs, "worker"))
 	if load <= 0 {
 		text = "no demand"
 	}

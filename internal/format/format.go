@@ -62,10 +62,13 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Plural is "1 worker" or "3 workers".
-func Plural(n int, word string) string {
-	if n == 1 {
+// Plural is "1 worker", "3 workers" or "2 processes".
+func Plural[N int | int64](n N, word string) string {
+	switch {
+	case n == 1:
 		return "1 " + word
+	case strings.HasSuffix(word, "s"):
+		return fmt.Sprintf("%d %ses", n, word)
 	}
 	return fmt.Sprintf("%d %ss", n, word)
 }
