@@ -14,7 +14,7 @@ type Error struct {
 	File string
 	Line int
 	// Key is a path such as "pool.size", "pool.env.LANG" or "start.warmup[0].method", or a section; empty if the text is
-	// not TOML.
+	// not TOML, or the whole spec too large.
 	Key string
 	// Problem says what is wrong.
 	Problem string

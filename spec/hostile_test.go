@@ -35,7 +35,7 @@ func TestHostileFilesAreParsedInBoundedTime(t *testing.T) {
 	} {
 		start := time.Now()
 		_, err := Parse([]byte(file), "hostile.toml")
-		tolerable := err == nil || strings.Contains(err.Error(), "too large: the whole spec")
+		tolerable := err == nil || strings.Contains(err.Error(), "the spec is too large")
 		require.Equal(t, name == "variables" || name == "warm-ups", tolerable, "%s: %v", name, err)
 		require.Less(t, time.Since(start), time.Minute, name)
 	}

@@ -13,6 +13,6 @@ func TestASpecIsBounded(t *testing.T) {
 	s.Pool.Env = map[string]string{"LARGE": strings.Repeat("x", 45<<10)}
 	require.NoError(t, s.Validate())
 	s.Pool.Env["LARGE"] = strings.Repeat("x", MaxBytes)
-	require.ErrorContains(t, s.Validate(), "pool: is too large: the whole spec has 6")
+	require.ErrorContains(t, s.Validate(), "the spec is too large: it has 6")
 	require.ErrorContains(t, s.Validate(), "at most 65536 bytes in all")
 }

@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,30 +20,13 @@ func (s Spec) Validate() error {
 // MaxBytes bounds the JSON of a spec: every start of a worker carries it.
 const MaxBytes = 64 << 10
 
-// largestKey is the section that takes most of a spec.
-func largestKey(s *Spec) string {
-	var sections map[string]json.RawMessage
-	encoded, err := json.Marshal(s)
-	if err != nil || json.Unmarshal(encoded, &sections) != nil {
-		return ""
-	}
-	largest := ""
-	for _, name := range slices.Sorted(maps.Keys(sections)) {
-		if len(sections[name]) > len(sections[largest]) {
-			largest = name
-		}
-	}
-	return largest
-}
-
 // check returns the first error, and the other key that it is about, if any.
 func check(s *Spec) (e *Error, with string) {
 	if e := checkRules(s); e != nil {
 		return e, ""
 	}
 	if encoded, err := json.Marshal(s); err == nil && len(encoded) > MaxBytes {
-		return &Error{Key: largestKey(s),
-			Problem: fmt.Sprintf("is too large: the whole spec has %d bytes of JSON", len(encoded)),
+		return &Error{Problem: fmt.Sprintf("the spec is too large: it has %d bytes of JSON", len(encoded)),
 			Allowed: fmt.Sprintf("at most %d bytes in all; put large values into files", MaxBytes)}, ""
 	}
 	return checkConflicts(s)
