@@ -40,10 +40,12 @@ func ChangesWithoutSecrets(from, to Spec) []Change {
 	a, b := treeOf(from.WithoutSecrets()), treeOf(to.WithoutSecrets())
 	for i := range changes {
 		c := &changes[i]
-		section, name, _ := strings.Cut(c.Key, ".")
-		if variable := strings.HasPrefix(c.Key, "pool.env."); !variable {
-			c.From, c.To = tomlValue(a[section][name]), tomlValue(b[section][name])
+		if k, found := keyByName[c.Key]; found {
+			c.From, c.To = tomlValue(a[k.section][k.name]), tomlValue(b[k.section][k.name])
 			continue
+		}
+		if !strings.HasPrefix(c.Key, "pool.env.") {
+			continue // the sources of variables
 		}
 		for _, value := range []*string{&c.From, &c.To} {
 			if *value != "" && *value != `""` {

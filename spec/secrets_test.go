@@ -75,10 +75,13 @@ func TestChangesOfSecretsAreListedWithoutThem(t *testing.T) {
 	from.Pool.Env = map[string]string{"SAME": "1", "GONE": "2", "KEY": "old"}
 	to.Pool.Env = map[string]string{"SAME": "1", "NEW": "", "KEY": "new"}
 	from.Pool.Command, to.Pool.Command = []string{"run", "--token=old"}, []string{"run", "--token=new"}
+	from.Isolation.Env = map[string]string{"MODEL": "key"}
+	to.Isolation.Env, to.MCP.Env = map[string]string{"MODEL": "header:X-Model"}, map[string]string{"USER": "header:X-User"}
 	to.Pool.Size, to.Sessions.URL = 9, "redis://:new@db"
 	require.Equal(t, []Change{
 		{"pool.size", "4", "9"}, {"pool.command", `["run", "--token=(hidden)"]`, `["run", "--token=(hidden)"]`},
 		{"pool.env.GONE", "(hidden)", ""}, {"pool.env.KEY", "(hidden)", "(hidden)"}, {"pool.env.NEW", "", `""`},
+		{"isolation.env.MODEL", `"key"`, `"header:X-Model"`}, {"mcp.env.USER", "", `"header:X-User"`},
 		{"sessions.url", `""`, `"(hidden)"`},
 	}, ChangesWithoutSecrets(from, to))
 }
