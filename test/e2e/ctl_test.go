@@ -83,14 +83,18 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 
+	pool := env.client.Pool("demo")
+	env.ctl(cli.ExitOK, "pool", "scale", "demo", "3")
+	for slot, w := range env.waitReady(pool, 3).Workers[:2] {
+		require.Equal(t, view.Workers[slot].PID, w.PID, "scaling restarts no other worker")
+	}
 	env.ctl(cli.ExitOK, "workers", "suspend", "demo/0")
-	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("demo"), 0, lifecycle.Suspended).State)
+	require.Equal(t, lifecycle.Suspended, env.waitState(pool, 0, lifecycle.Suspended).State)
 	env.ctl(cli.ExitOK, "workers", "resume", "demo/0")
 	env.ctl(cli.ExitOK, "workers", "drain", "demo/0", "--reason", "new disk")
-	require.Contains(t, env.waitState(env.client.Pool("demo"), 0, lifecycle.Stopped).Reason, "new disk")
+	require.Contains(t, env.waitState(pool, 0, lifecycle.Stopped).Reason, "new disk")
 	env.ctl(cli.ExitOK, "workers", "restart", "demo")
-	env.ctl(cli.ExitOK, "pool", "scale", "demo", "3")
-	env.waitReady(env.client.Pool("demo"), 3)
+	env.waitReady(pool, 3)
 	stats, _ := env.ctl(cli.ExitOK, "workers", "stats", "demo")
 	require.Contains(t, stats, "demo/2")
 	env.ctl(cli.ExitUsage, "workers", "dance", "demo")
@@ -109,6 +113,17 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 
 	env.ctl(cli.ExitOK, "pool", "stop", "demo", "--wait-timeout", waitTimeout.String())
 	require.Empty(t, hostProcesses("demo"))
+	require.True(t, asked(env, pool.Status).Ended, "the last status of a stopped pool is available")
+	out, _ = env.ctl(cli.ExitOK, "ps", "demo")
+	require.Contains(t, out, "Pool demo has stopped; this is its last state")
+	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "demo")
+	require.Contains(t, out, "Pool demo has stopped")
+	for _, late := range [][]string{{"call", "demo", "echo", `"too late"`}, {"sessions", "list", "demo"}} {
+		_, refusal := env.ctl(cli.ExitFailed, late...)
+		require.Contains(t, refusal, "pool demo has ended", late)
+	}
+	_, err := pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
 	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")
 	require.Contains(t, failure, "nosuch")
 

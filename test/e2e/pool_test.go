@@ -11,64 +11,9 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
-
-func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
-	env := oneHost(t, "ops")
-	s := echoSpec("ops", 2)
-	pool := env.startPool(s)
-
-	_, err := pool.Scale(t.Context(), 3)
-	require.NoError(t, err)
-	env.waitReady(pool, 3)
-	_, err = pool.Scale(t.Context(), 1)
-	require.NoError(t, err)
-	before := env.waitReady(pool, 1)
-	require.Eventually(t, func() bool { return len(hostProcesses("ops")) == 1 }, waitTimeout, 50*time.Millisecond)
-	_, err = pool.Scale(t.Context(), 2)
-	require.NoError(t, err)
-	env.waitReady(pool, 2)
-	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID,
-		"scaling restarts no other worker")
-
-	s.Pool.Size = 2
-	same, err := pool.Apply(t.Context(), s)
-	require.NoError(t, err)
-	require.False(t, same.Changed)
-
-	s.Pool.Env["GREETING"] = "hello"
-	applied, err := pool.Apply(t.Context(), s)
-	require.NoError(t, err)
-	require.EqualValues(t, 2, applied.SpecVersion)
-	env.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
-		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are out of service at a time")
-		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
-	})
-
-	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
-	require.NoError(t, err)
-	require.Equal(t, []int{0, 1}, restarted.Workers)
-	env.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
-		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
-	})
-
-	env.stopPool(pool)
-	require.Empty(t, hostProcesses("ops"))
-	require.True(t, asked(env, pool.Status).Ended, "the last status of a stopped pool is available")
-	out, _ := env.ctl(cli.ExitOK, "ps", "ops")
-	require.Contains(t, out, "Pool ops has stopped; this is its last state")
-	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
-	require.Contains(t, out, "Pool ops has stopped")
-	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"sessions", "list", "ops"}} {
-		_, refusal := env.ctl(cli.ExitFailed, late...)
-		require.Contains(t, refusal, "pool ops has ended", late)
-	}
-	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
-	require.ErrorIs(t, err, api.ErrPoolNotFound)
-}
 
 func TestPoolsThatShareAHost(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
