@@ -408,9 +408,7 @@ func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {
 			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`,
 			other.endpoint)
 	}
-	client, err := Dial(t.Context(), Options{Gateways: []string{known.endpoint}, GatewayToken: "secret secret secret"})
-	require.NoError(t, err)
-	defer client.Close()
+	client := dialed(t, Options{Gateways: []string{known.endpoint}, GatewayToken: "secret secret secret"})
 	require.ErrorIs(t, client.Pool("p").Call(t.Context(), "echo", "there", nil), api.ErrNoWorkers)
 	require.Zero(t, other.served(), "any program can name an address in an error")
 	known.roster = other.endpoint

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,23 +20,10 @@ func eventLine(agent string, n int, at time.Time) string {
 		agent, n, agent, n, at.Format(time.RFC3339Nano))
 }
 
-func eventServer(t *testing.T, answer http.HandlerFunc) string {
-	server := httptest.NewServer(answer)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-func eventsClient(t *testing.T, endpoints ...string) *Client {
-	c, err := Dial(t.Context(), Options{Gateways: endpoints})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
 func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	serve := func(agent string, seconds ...int) string {
-		return eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+		return serving(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery != "follow=false&pool=p&since=2026-01-31T12%3A00%3A00Z&type=process.%2A" {
 				t.Errorf("query %q", r.URL.RawQuery)
 			}
@@ -46,7 +32,7 @@ func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 			}
 		})
 	}
-	c := eventsClient(t, serve("a", 1, 4), "http://127.0.0.1:1", serve("b", 2, 3))
+	c := dialed(t, Options{Gateways: []string{serve("a", 1, 4), "http://127.0.0.1:1", serve("b", 2, 3)}})
 	var ids []string
 	failures := 0
 	for event, err := range c.Events(t.Context(), EventOptions{Pool: "p", Types: []string{"process.*"}, Since: start}) {
@@ -63,13 +49,13 @@ func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 
 func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
 	var requests atomic.Int64
-	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+	c := dialed(t, Options{Gateways: []string{serving(t, func(w http.ResponseWriter, r *http.Request) {
 		n := int(requests.Add(1))
 		if after := r.Header.Get("Last-Event-ID"); n > 1 && after != fmt.Sprintf("a-%d", n-1) {
 			t.Errorf("request %d continues after %q", n, after)
 		}
 		fmt.Fprint(w, eventLine("a", n, time.Now())) // and the stream ends
-	}))
+	})}})
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	var ids []string
@@ -85,13 +71,13 @@ func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
 func TestAGatewayThatStopsSendingIsUnavailable(t *testing.T) {
 	for name, sends := range map[string]string{"before its answer": "", "after an event": eventLine("a", 1, time.Now())} {
 		t.Run(name, func(t *testing.T) {
-			c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+			c := dialed(t, Options{Gateways: []string{serving(t, func(w http.ResponseWriter, r *http.Request) {
 				if sends != "" {
 					fmt.Fprint(w, sends)
 					_ = http.NewResponseController(w).Flush()
 				}
 				<-r.Context().Done()
-			}))
+			})}})
 			c.idleTimeout = 100 * time.Millisecond
 			for _, err := range c.Events(t.Context(), EventOptions{Follow: true}) {
 				if err != nil {
@@ -105,11 +91,11 @@ func TestAGatewayThatStopsSendingIsUnavailable(t *testing.T) {
 }
 
 func TestARefusalEndsTheEvents(t *testing.T) {
-	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	c := dialed(t, Options{Gateways: []string{serving(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"code": "forbidden", "detail": "token ci may not use pool p", "started": false}`)
-	}))
+	})}})
 	for _, follow := range []bool{false, true} {
 		n := 0
 		for _, err := range c.Events(t.Context(), EventOptions{Follow: follow}) {
@@ -121,19 +107,19 @@ func TestARefusalEndsTheEvents(t *testing.T) {
 }
 
 func TestEventsOfOthersComeWhileAGatewayRefuses(t *testing.T) {
-	refuses := eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	refuses := serving(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprint(w, `{"code": "unauthorized", "detail": "missing or invalid bearer token", "started": false}`)
 	})
 	refused := make(chan struct{})
-	serves := eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+	serves := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {
 			<-refused
 		}
 		fmt.Fprint(w, eventLine("b", 1, time.Now()))
 	})
-	c := eventsClient(t, refuses, serves)
+	c := dialed(t, Options{Gateways: []string{refuses, serves}})
 	for _, follow := range []bool{false, true} {
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
@@ -157,12 +143,12 @@ func TestEventsOfOthersComeWhileAGatewayRefuses(t *testing.T) {
 }
 
 func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
-	quiet := eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+	quiet := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout/4)
-	m := &eventMerge{ctx: ctx, client: eventsClient(t, quiet), options: EventOptions{Follow: true},
+	m := &eventMerge{ctx: ctx, client: dialed(t, Options{Gateways: []string{quiet}}), options: EventOptions{Follow: true},
 		arrived: make(chan eventOrError), refused: map[string]bool{}, agents: []string{quiet, "other"}}
 	defer m.reading.Wait()
 	defer cancel()
@@ -188,8 +174,8 @@ func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
 
 func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 	now := time.Now()
-	up := eventServer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, eventLine("a", 1, now)) })
-	c := eventsClient(t, up)
+	up := serving(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, eventLine("a", 1, now)) })
+	c := dialed(t, Options{Gateways: []string{up}})
 	c.fixed = nil
 	o := EventOptions{Since: now.Add(-time.Hour), Hosts: func(context.Context) ([]Host, error) {
 		return []Host{{ID: "a", HeardAt: now, Heartbeat: api.HostHeartbeat{Agent: &api.AgentReport{Endpoint: up}}},
@@ -206,13 +192,13 @@ func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 func TestTheNewestEventsOfEachAgentAreKept(t *testing.T) {
 	start := time.Now().Add(-time.Hour)
 	serve := func(agent string, most int) string {
-		return eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		return serving(t, func(w http.ResponseWriter, _ *http.Request) {
 			for n := 1; n <= most; n++ {
 				fmt.Fprint(w, eventLine(agent, n, start.Add(time.Duration(n)*time.Second)))
 			}
 		})
 	}
-	c := eventsClient(t, serve("a", 17), serve("b", 2))
+	c := dialed(t, Options{Gateways: []string{serve("a", 17), serve("b", 2)}})
 	var ids []string
 	for event, err := range c.Events(t.Context(), EventOptions{Newest: 3}) {
 		require.NoError(t, err)

@@ -73,10 +73,22 @@ func clientOf(t *testing.T, gateways ...*fakeGateway) *Client {
 	for _, g := range gateways {
 		o.Gateways = append(o.Gateways, g.endpoint)
 	}
+	return dialed(t, o)
+}
+
+// dialed returns a client for the time of a test.
+func dialed(t *testing.T, o Options) *Client {
 	c, err := Dial(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// serving returns the URL of a server for the time of a test.
+func serving(t *testing.T, handler http.HandlerFunc) string {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // chooseFirst makes the balancer of a client with two gateways prefer one of them, by a call in flight on the other.

@@ -293,9 +293,7 @@ func TestTheTimeoutOfACallUnderALeaseBoundsTheLookIntoTheRoster(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = fmt.Fprint(w, `{"code":"lease_not_found","started":false,"host":"b","endpoint":"http://192.0.2.1:7460"}`)
 	}
-	client, err := Dial(t.Context(), Options{Gateways: []string{g.endpoint}, GatewayToken: "secret secret secret"})
-	require.NoError(t, err)
-	defer client.Close()
+	client := dialed(t, Options{Gateways: []string{g.endpoint}, GatewayToken: "secret secret secret"})
 	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
 	require.NoError(t, err)
 	began := time.Now()

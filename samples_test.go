@@ -2,7 +2,6 @@ package tempool
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 
 // gatewayAt starts a gateway that gives an answer at one URI, and text at others.
 func gatewayAt(t *testing.T, uri string, status int, answer string) (endpoint string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serving(t, func(w http.ResponseWriter, r *http.Request) {
 		text := answer
 		if r.URL.RequestURI() != uri {
 			text = "no JSON"
@@ -21,9 +20,7 @@ func gatewayAt(t *testing.T, uri string, status int, answer string) (endpoint st
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(text))
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
+	})
 }
 
 func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
@@ -37,9 +34,7 @@ func TestSamplesOfSeveralHostsAreJoined(t *testing.T) {
 	first, second := host(http.StatusOK, one("p/7", "[10]")), host(http.StatusOK, one("p/0", "[20]"))
 	uneven, older := host(http.StatusOK, one("p/0", "[1, 2]")), host(http.StatusNotFound,
 		`{"code": "not_found", "detail": "no route"}`)
-	c, err := Dial(t.Context(), Options{Gateways: []string{first, second, uneven, older}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	c := dialed(t, Options{Gateways: []string{first, second, uneven, older}})
 	failed := map[string]error{}
 	unreachable := func(endpoint string, err error) { failed[endpoint] = err }
 	ask := func(gateways ...string) ([]api.RecentSamples, error) {
@@ -72,9 +67,7 @@ func TestQueuesOfSeveralHostsAreListed(t *testing.T) {
 	second := gateway(`{"host": "b", "minutes": [{"age_ms": 12000, "seconds": 12, "queue": 7}]}`)
 	first := gateway(`{"host": "a", "minutes": []}`)
 	large := gateway(`{"host": "c", "minutes": [{}` + strings.Repeat(", {}", api.FigureMinutes) + `]}`)
-	c, err := Dial(t.Context(), Options{Gateways: []string{second, large, first}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	c := dialed(t, Options{Gateways: []string{second, large, first}})
 	failed := map[string]error{}
 	all, err := c.Pool("p").RecentQueue(t.Context(),
 		GatewayOptions{Unreachable: func(endpoint string, err error) { failed[endpoint] = err }})

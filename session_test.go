@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -100,21 +99,17 @@ func TestAnAnonymousSessionGetsTheIDThatTheGatewayChose(t *testing.T) {
 
 func TestAnImportGoesToTheGatewayThatHasTheStore(t *testing.T) {
 	received := make(chan string, 1)
-	refused := httptest.NewServer(refusing(api.CodeNoWorkers, false)) // before it reads the body
-	t.Cleanup(refused.Close)
-	serving := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	refuses := serving(t, refusing(api.CodeNoWorkers, false)) // before it reads the body
+	imports := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		received <- string(body)
 		if err != nil || r.URL.RequestURI() != "/v1/pools/p/sessions/import?any_pool=false" {
 			panic(http.ErrAbortHandler)
 		}
 		_, _ = w.Write([]byte(`{"created":1,"replaced":2,"kept":3,"expired":4}`))
-	}))
-	t.Cleanup(serving.Close)
-	for _, order := range [][]string{{refused.URL, serving.URL}, {serving.URL, refused.URL}} {
-		c, err := Dial(t.Context(), Options{Gateways: order})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
+	})
+	for _, order := range [][]string{{refuses, imports}, {imports, refuses}} {
+		c := dialed(t, Options{Gateways: order})
 		done, err := c.Pool("p").ImportSessions(t.Context(), strings.NewReader("a backup"), ImportOptions{})
 		require.NoError(t, err)
 		require.Equal(t, "1 created, 2 replaced, 3 kept, 4 expired", done.String())

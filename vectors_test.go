@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -43,8 +42,8 @@ type vector struct {
 	}
 }
 
-func (v vector) serve(t *testing.T, asked *atomic.Int64) *httptest.Server {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (v vector) serve(t *testing.T, asked *atomic.Int64) (endpoint string) {
+	return serving(t, func(w http.ResponseWriter, r *http.Request) {
 		n := int(asked.Add(1))
 		if n > len(v.Answers) || r.Header.Get("X-Name") != v.Header {
 			http.Error(w, "one request too many", http.StatusInternalServerError)
@@ -70,9 +69,7 @@ func (v vector) serve(t *testing.T, asked *atomic.Int64) *httptest.Server {
 		if answer.Cut {
 			panic(http.ErrAbortHandler)
 		}
-	}))
-	t.Cleanup(server.Close)
-	return server
+	})
 }
 
 // do carries the vector out and returns what it gave.
@@ -124,12 +121,10 @@ func TestVectors(t *testing.T) {
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
 			var asked atomic.Int64
-			endpoint := v.serve(t, &asked).URL
+			endpoint := v.serve(t, &asked)
 			// under two addresses, because this client repeats a call at another gateway only
-			client, err := Dial(t.Context(),
+			client := dialed(t,
 				Options{Gateways: []string{endpoint, strings.Replace(endpoint, "127.0.0.1", "[::ffff:127.0.0.1]", 1)}})
-			require.NoError(t, err)
-			t.Cleanup(client.Close)
 			gave, err := v.do(t, client.Pool("p"))
 			require.EqualValues(t, v.Requests, asked.Load())
 			if v.Fails == nil {
