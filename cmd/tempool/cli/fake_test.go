@@ -26,6 +26,7 @@ type fakeControlPlane struct {
 	in        string // the standard input
 	mu        sync.Mutex
 	missing   []string
+	listErr   error // of MissingSearchAttributes
 	agents    tempool.Agents
 	pools     map[string]*fakePool
 	startErr  error
@@ -113,7 +114,7 @@ func (f *fakeControlPlane) Events(_ context.Context, o tempool.EventOptions) ite
 func (f *fakeControlPlane) Namespace() string { return "test" }
 
 func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, error) {
-	return f.missing, nil
+	return f.missing, f.listErr
 }
 
 func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }

@@ -52,10 +52,7 @@ func (a *app) startPool(ctx context.Context, cp controlPlane, s spec.Spec) error
 	request, cancel := a.request(ctx)
 	defer cancel()
 	missing, err := cp.MissingSearchAttributes(request)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
+	if err == nil && len(missing) > 0 { // a user may lack the right to list them
 		a.warn(fmt.Sprintf("namespace %s lacks the search attributes %s, so Temporal cannot search workers by them; run "+
 			"tempool setup before you start pools",
 			cp.Namespace(), strings.Join(missing, ", ")))

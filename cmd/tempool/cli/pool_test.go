@@ -102,6 +102,7 @@ func TestPoolStartSucceedsOrSaysWhatToDo(t *testing.T) {
 		pool     fakePool
 		startErr error
 		missing  []string
+		listErr  error // of the search attributes
 		code     int
 		says     string // a pattern of the errors
 	}{
@@ -114,13 +115,15 @@ func TestPoolStartSucceedsOrSaysWhatToDo(t *testing.T) {
 			says: "probably no agent is running; start one with: tempool agent"},
 		"missing search attributes": {pool: fakePool{statuses: steps(bothReady)}, missing: []string{"TempoolPool"},
 			says: "tempool: warning: namespace test lacks the search attributes TempoolPool.*tempool setup"},
+		"search attributes that this user may not list": {pool: fakePool{statuses: steps(bothReady)},
+			listErr: api.Errorf(api.CodeForbidden, "denied"), says: "^python: 2/2 ready\n$"},
 		"a running pool": {startErr: api.Errorf(api.CodePoolExists, "pool python is running already"), code: ExitFailed,
 			says: "^tempool: pool python is running already\n$"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.pool.name, c.pool.view = "python", exampleView()
 			f := newFakeControlPlane(&c.pool)
-			f.startErr, f.missing = c.startErr, c.missing
+			f.startErr, f.missing, f.listErr = c.startErr, c.missing, c.listErr
 			limit := map[int]string{ExitOK: "1m", ExitFailed: "30ms"}[c.code]
 			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", limit)
 			requireCode(t, c.code, r)

@@ -46,7 +46,7 @@ func (s *starter) startServer(ctx context.Context) error {
 	if s.options.Address != "" {
 		s.screen.line("Using the Temporal server at %s.", s.options.Address)
 	}
-	return s.checkSetup(ctx)
+	return nil
 }
 
 // findOrStartServer takes the server in the standard settings, else one at the default address, else one of its own.
@@ -123,17 +123,4 @@ func free(address string) bool {
 		return false
 	}
 	return listener.Close() == nil
-}
-
-// checkSetup reports missing search attributes.
-func (s *starter) checkSetup(ctx context.Context) error {
-	missing, err := s.client.MissingSearchAttributes(ctx)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		s.screen.line("Namespace %s has no Tempool search attributes; they are optional, and '%s setup' adds them.",
-			s.client.Namespace(), s.ctl())
-	}
-	return nil
 }
