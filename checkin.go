@@ -32,7 +32,9 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	if again {
 		return nil
 	}
-	s.client.stopRenewal(s.lease.ID)
+	if s.stopRenewal != nil {
+		s.stopRenewal()
+	}
 	var err error
 	if s.client.fixed != nil { // the gateway has counted the usage
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
@@ -40,14 +42,11 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
 		s.notifyGateway()
 	}
-	if err != nil {
-		s.mu.Lock()
-		s.checkedIn = false
-		s.mu.Unlock()
-		return err
-	}
+	s.mu.Lock()
+	s.checkedIn, s.checkinFailed = err == nil, err
+	s.mu.Unlock()
 	s.finish(nil)
-	return nil
+	return err
 }
 
 // notifyGateway notifies the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait
@@ -64,13 +63,12 @@ func (s *leaseState) notifyGateway() {
 
 // Checkin returns a lease by a signal, the cheapest way. It returns when Temporal has recorded the signal, before the
 // worker acts on it. A stale lease is not an error here; the worker counts it. If this client renews the lease, the
-// renewal stops.
+// next renewal fails, as for a lost one: Lease.Checkin stops it at once.
 func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error {
 	ref, err := api.ParseLeaseID(request.LeaseID)
 	if err != nil {
 		return err
 	}
-	c.stopRenewal(request.LeaseID)
 	err = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(ref.Pool, ref.Slot), "", api.SignalCheckin, request)
 	return c.fromTemporal(err, "check in "+request.LeaseID)
 }
@@ -78,7 +76,6 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 // CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It
 // costs one history event more than Checkin.
 func (c *Client) CheckinNow(ctx context.Context, request api.CheckinRequest) (result api.CheckinResult, err error) {
-	c.stopRenewal(request.LeaseID)
 	err = c.updateOfLease(ctx, request.LeaseID, api.UpdateCheckin, "check in", request, &result)
 	return result, err
 }

@@ -41,8 +41,6 @@ type Client struct {
 	closed    bool
 	balancers map[string]*balance.Balancer // by pool
 	noGateway map[string]time.Time         // until when checkouts ask none, by pool
-	// renewals stop the background renewal of a lease and wait for its end, by lease ID.
-	renewals map[string]func()
 }
 
 // Temporal returns the connection to Temporal, for what Client does not offer.

@@ -81,7 +81,6 @@ func newClient(temporal client.Client, namespace string, o Options) *Client {
 		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(),
 		transport: transport.New(o.GatewayToken, o.GatewayTLS), queryTimeout: o.QueryTimeout,
 		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, noGateway: map[string]time.Time{},
-		renewals: map[string]func(){},
 	}
 }
 

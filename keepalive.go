@@ -20,18 +20,11 @@ const (
 func (s *leaseState) keepRenewed(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
-	c, id := s.client, s.lease.ID
-	c.mu.Lock()
-	c.renewals[id] = func() {
-		s.mu.Lock()
-		s.checkedIn = true
-		s.mu.Unlock()
+	s.stopRenewal = func() {
 		cancel(nil)
 		<-stopped
-		s.finish(nil)
 	}
-	c.mu.Unlock()
-	err := c.goBackground(func(life context.Context) {
+	err := s.client.goBackground(func(life context.Context) {
 		defer close(stopped)
 		defer cancel(nil)
 		defer context.AfterFunc(life, func() { cancel(errClosed) })()
@@ -42,9 +35,6 @@ func (s *leaseState) keepRenewed(ctx context.Context) {
 		if !checkedIn {
 			s.finish(failure)
 		}
-		c.mu.Lock()
-		delete(c.renewals, id)
-		c.mu.Unlock()
 	})
 	if err != nil {
 		close(stopped)

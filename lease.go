@@ -1,6 +1,7 @@
 package tempool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,6 +28,8 @@ type leaseState struct {
 	lease  api.Lease // as granted
 	key    string    // of CheckoutOptions
 	ttl    time.Duration
+	// stopRenewal ends the renewal in the background and waits for its end; nil if there is none.
+	stopRenewal func()
 
 	mu        sync.Mutex
 	endpoint  string    // of the gateway that carries its calls
@@ -36,7 +39,8 @@ type leaseState struct {
 	// seenByGateway says that a gateway has granted the lease or carried a call under it.
 	seenByGateway bool
 	failure       error         // why the lease was lost, or is no longer renewed
-	done          chan struct{} // closed at the checkin, or when failure is set
+	checkinFailed error         // why the last checkin failed
+	done          chan struct{} // closed at the first checkin, or when failure is set
 }
 
 // newLease makes a lease usable that was granted in answer to a request sent at requested.
@@ -79,8 +83,8 @@ func (s *leaseState) until() time.Time {
 	return s.expires
 }
 
-// Done returns a channel that is closed when the lease is checked in, is lost, or is no longer renewed; Err says which.
-// It is nil for a lease that is not usable.
+// Done returns a channel that is closed when the lease is checked in, even if that fails, is lost, or is no longer
+// renewed; Err says which. It is nil for a lease that is not usable.
 func (l *Lease) Done() <-chan struct{} {
 	if l.state == nil {
 		return nil
@@ -90,14 +94,14 @@ func (l *Lease) Done() <-chan struct{} {
 
 // Err returns nil while the lease is held and after its checkin, else why it was lost: lease_fenced, lease_not_found,
 // worker_not_found, or the end of the context of its Checkout; with Options.Gateways also why it could not be renewed
-// until it ended.
+// until it ended. After a Checkin that fails it returns that error, until one succeeds.
 func (l *Lease) Err() error {
 	if l.state == nil {
 		return nil
 	}
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
-	return l.state.failure
+	return cmp.Or(l.state.failure, l.state.checkinFailed)
 }
 
 // gateway returns the endpoint for calls under the lease.
@@ -171,15 +175,5 @@ func (s *leaseState) finish(failure error) {
 	default:
 		s.failure = failure
 		close(s.done)
-	}
-}
-
-// stopRenewal stops the background renewal of a lease, if there is one, and waits for its end.
-func (c *Client) stopRenewal(leaseID string) {
-	c.mu.Lock()
-	stop := c.renewals[leaseID]
-	c.mu.Unlock()
-	if stop != nil {
-		stop()
 	}
 }

@@ -50,7 +50,6 @@ func TestALeaseIsRenewedUntilItsCheckin(t *testing.T) {
 	<-lease.Done()
 	require.NoError(t, lease.Err())
 	require.Equal(t, []string{"ok"}, g.outcomes)
-	require.Empty(t, c.renewals, "no renewal is left")
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK), "a second checkin does nothing")
 	require.Equal(t, []string{"ok"}, g.outcomes)
 	served := g.served()
@@ -161,7 +160,7 @@ func TestNoRenewLeavesTheRenewalToTheCaller(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL, NoRenew: true})
-	require.Empty(t, c.renewals)
+	require.Nil(t, lease.state.stopRenewal)
 	require.NoError(t, lease.Renew(t.Context()), "the caller can still renew")
 	require.Equal(t, 1, g.renewed())
 	text, err := json.Marshal(lease)
@@ -187,10 +186,13 @@ func TestAFailedCheckinMayBeRepeated(t *testing.T) {
 	g.refusal = api.CodeUnavailable
 	g.mu.Unlock()
 	require.ErrorIs(t, lease.Checkin(t.Context(), api.OutcomeOK), api.ErrUnavailable)
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), api.ErrUnavailable, "it is held, and no longer renewed")
 	g.mu.Lock()
 	g.refusal = ""
 	g.mu.Unlock()
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	require.NoError(t, lease.Err())
 	require.Equal(t, []string{"ok"}, g.outcomes)
 }
 

@@ -174,7 +174,7 @@ func fullHistory(env *testEnv) {
 	for round := range rounds {
 		for i := range 60 { // 120 transitions: more than the ring holds
 			lease := env.checkout(pool, tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
-			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+			require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 		}
 		env.continueAsNew(api.WorkerWorkflowID("history", 0))
 	}
