@@ -46,6 +46,7 @@ type fakeFleet struct {
 	mute     bool                    // no worker answers
 	flapping string                  // the worker that waits to start again, which its pool has not heard
 	queuesOf []string                // the gateways that were asked last for their queues
+	since    time.Time               // from when the newest stream of events is
 }
 
 func newFakeFleet() *fakeFleet {
@@ -230,6 +231,7 @@ func (f *fakeFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq
 			}
 			return
 		}
+		f.set(func(f *fakeFleet) { f.since = o.Since })
 		for {
 			select {
 			case <-ctx.Done():

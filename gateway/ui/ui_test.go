@@ -375,12 +375,15 @@ func (s *site) live(t *testing.T, query string, events ...api.Event) string {
 }
 
 func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
-	data := newSite(t, operator, nil).live(t, "pool=py&worker=2",
+	s := newSite(t, operator, nil)
+	ahead := time.Now().Add(time.Minute).UTC().Format(time.RFC3339Nano) // by the clock of another host
+	data := s.live(t, "pool=py&worker=2&since="+ahead,
 		api.Event{ID: "a-1", Source: "/pools/py/workers/1", Type: api.EventProcessEnded, Data: []byte(`{}`)},
 		api.Event{ID: "a-2", Source: "/pools/py/workers/2", Type: api.EventProcessEnded,
 			Data: []byte(`{"reason": "killed"}`)})
 	require.Contains(t, data, `"id":"a-2"`, "and not the event of another worker")
 	require.Contains(t, data, "killed")
+	s.fleet.set(func(f *fakeFleet) { require.False(t, f.since.After(time.Now()), f.since) })
 }
 
 func TestALeaseThatNoHostKnowsIsShownAtItsEvent(t *testing.T) {

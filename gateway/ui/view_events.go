@@ -158,7 +158,7 @@ func (v *visit) live() error {
 	defer v.d.streams.leave(owner)
 	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
-		o.Since = time.Now().Add(-clockSkew - min(time.Since(since), longestStream))
+		o.Since = time.Now().Add(-clockSkew - min(max(0, time.Since(since)), longestStream))
 	}
 	worker := v.r.URL.Query().Get("worker")
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)

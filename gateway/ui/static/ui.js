@@ -9,6 +9,7 @@ const afterRefusal = 30000; // until a stream that was refused is asked for agai
 const link = document.getElementById("link");
 const feed = document.getElementById("feed");
 let since = document.body.dataset.since; // what the page does not show yet
+const ahead = Date.now() - Date.parse(since); // the tab's clock, of the gateway's
 const query = feed ? feed.dataset.query : document.body.dataset.live;
 
 function showStatus(on, text) {
@@ -154,7 +155,9 @@ function listen() {
   stream.onmessage = message => {
     showStatus(true, "live");
     const event = JSON.parse(message.data);
-    if (event.time > since) since = event.time;
+    const now = new Date(Date.now() - ahead).toISOString();
+    const at = event.time < now ? event.time : now; // the clock of its host may be ahead
+    if (at > since) since = at;
     if (!feed) want(); else if (!paused) show(event); else if (held.length < mostRows) held.push(event);
   };
 }
