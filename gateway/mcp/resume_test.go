@@ -52,6 +52,18 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	}
 }
 
+// What a process sends while its client has no stream waits for one: 1 MiB in all.
+func TestWhatWaitsForAStream(t *testing.T) {
+	s := newSession("here", Request{Spec: spec.Default()})
+	require.True(t, s.deliver(make([]byte, maxUnsent-1), 1, false))
+	require.True(t, s.deliver([]byte("x"), 2, false))
+	require.False(t, s.deliver([]byte("x"), 3, false))
+	out := s.stream(nil)
+	s.open(out, true)
+	require.Empty(t, s.waiting)
+	require.Len(t, out.unsent, 2)
+}
+
 // No id of an event resumes what it does not name.
 func FuzzResume(f *testing.F) {
 	for _, seed := range []string{"1.0.MQ", "1.1.MQ", "1.0", "9.0.", "-1.0", "1.9223372036854775807.MQ", "...."} {

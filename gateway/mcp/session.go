@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// maxWaiting bounds the messages that wait for a stream, and maxAsked the server's requests without an answer.
+	// maxWaiting bounds the messages that wait for a stream, whose bytes maxUnsent bounds, and maxAsked the server's
+	// requests without an answer.
 	maxWaiting = 64
 	maxAsked   = 64
 	// unheardAfter is how long a server's request waits for a stream.
@@ -372,7 +373,11 @@ func (s *session) deliver(message []byte, own int64, getFirst bool) bool {
 	if slices.ContainsFunc(targets, func(o *stream) bool { return o.push(message) }) {
 		return true
 	}
-	if s.ended || len(s.waiting) >= maxWaiting || len(message) > maxUnsent/maxWaiting {
+	size := len(message)
+	for _, u := range s.waiting {
+		size += len(u.message)
+	}
+	if s.ended || len(s.waiting) >= maxWaiting || size > maxUnsent {
 		return false
 	}
 	s.waiting = append(s.waiting, undelivered{message, own, time.Now()})
