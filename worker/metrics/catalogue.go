@@ -212,13 +212,13 @@ var (
 		"worker")
 	workerThreads  = define(Gauge, "tempool_worker_threads", "Threads of the worker's process tree.", "pool", "worker")
 	workerReceived = define(Counter, "tempool_worker_network_receive_bytes_total",
-		"Bytes that the worker's processes on this host have received from the network. Only of process trees with a "+
-			"network namespace of their own, such as containers.", "pool", "worker")
-	workerSent = define(Counter, "tempool_worker_network_transmit_bytes_total",
-		"Bytes that the worker's processes on this host have sent to the network. Only of process trees with a network "+
+		"Bytes that the worker's process tree has received from the network. Only of process trees with a network "+
 			"namespace of their own, such as containers.", "pool", "worker")
+	workerSent = define(Counter, "tempool_worker_network_transmit_bytes_total",
+		"Bytes that the worker's process tree has sent to the network. Only of process trees with a network namespace of "+
+			"their own, such as containers.", "pool", "worker")
 	workerCounted = define(Counter, "tempool_worker_counted_total",
-		"Counters that the program keeps with its SDK, by name.", "pool", "worker", "counter")
+		"Counters that the program keeps with its SDK, by name, from 0 with each incarnation.", "pool", "worker", "counter")
 	workerGranted = define(Counter, "tempool_worker_leases_granted_total",
 		"Leases on the worker that this gateway acquired or was shown.", "pool", "worker")
 	workerRefused = define(Counter, "tempool_worker_leases_refused_total",

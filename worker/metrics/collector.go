@@ -267,13 +267,6 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 		if err != nil {
 			continue
 		}
-		for counter, n := range w.counts.add(usage[worker].counts) {
-			s.value(workerCounted, float64(n), pool, worker, counter)
-		}
-		if network := w.network.add(usage[worker].network); len(network) > 0 {
-			s.value(workerReceived, float64(network[received]), pool, worker)
-			s.value(workerSent, float64(network[sent]), pool, worker)
-		}
 		if w.replacementsKnown {
 			s.byCause(workerRestarts, w.restarts, restartCauses, pool, worker)
 			s.byCause(workerRotations, w.rotations, rotationCauses, pool, worker)
@@ -304,6 +297,13 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted poo
 	s.value(workerIncarnation, float64(incarnation), pool, worker)
 	s.value(workerStart, float64(info.StartedAt.UnixMilli())/1000, pool, worker)
 	s.value(workerInFlight, float64(counted.InFlight), pool, worker)
+	for counter, n := range u.newest.Counts() {
+		s.value(workerCounted, float64(n), pool, worker, counter)
+	}
+	if n := u.newest.LatestSample().Network; n != nil {
+		s.value(workerReceived, float64(n.ReceivedBytes), pool, worker)
+		s.value(workerSent, float64(n.SentBytes), pool, worker)
+	}
 	if u.sampled {
 		s.assessment(c.config.Assessment(worker, incarnation), pool, worker)
 		s.value(workerMemory, float64(u.memory), pool, worker)

@@ -65,18 +65,6 @@ func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
 	require.EqualValues(t, 1, probes.GetHistogram().GetSampleCount(), "a report of the program is not a probe")
 }
 
-func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
-	w := &sums{}
-	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
-	require.Empty(t, w.add(nil))
-	require.Equal(t, counted(5), w.add(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.add(map[int64]map[string]int64{1: counted(7), 2: counted(2)}),
-		"both incarnations count during a handover")
-	require.Equal(t, counted(10), w.add(map[int64]map[string]int64{2: counted(3)}))
-	require.Equal(t, counted(10), w.add(nil))
-	require.Equal(t, counted(11), w.add(map[int64]map[string]int64{3: counted(1)}))
-}
-
 func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 	l := newWorkerStats(noProcess)
 	l.Started(incarnation(1), time.Second)

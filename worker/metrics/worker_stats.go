@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/limits"
-	"github.com/tempool/tempool/process/wire"
 )
 
 // workerStats records what the activities see of the workers of this host, and counts it by pool. It implements
@@ -37,22 +35,8 @@ type workerStat struct {
 	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
 	restarts          map[string]int64 // by cause, as the worker's workflow counts them
 	rotations         map[string]int64
-	counts            sums      // of the program's counters
-	network           sums      // of received and sent bytes
 	absentSince       time.Time // when the worker was first seen without a process here; zero while it has one
 }
-
-// sums adds up counters over the incarnations of a worker.
-type sums struct {
-	live  map[int64]map[string]int64 // at the last scrape, by incarnation
-	ended map[string]int64           // of ended incarnations
-}
-
-// The counters of a worker's network.
-const (
-	received = "received"
-	sent     = "sent"
-)
 
 // statsRetention is how long workers and pools without a process on this host are kept.
 const statsRetention = 5 * time.Minute
@@ -194,34 +178,6 @@ func (l *workerStats) Decided(worker string, d activities.Decision) {
 	if pool, ok := l.poolLocked(worker); ok {
 		l.decisions.WithLabelValues(pool, string(d)).Inc()
 	}
-}
-
-// add records the counters of the live incarnations and returns the sums over all incarnations here. What was counted
-// between the last scrape and the end of an incarnation is lost.
-func (s *sums) add(live map[int64]map[string]int64) map[string]int64 {
-	for incarnation, counts := range s.live {
-		if _, isLive := live[incarnation]; isLive {
-			continue
-		}
-		if s.ended == nil {
-			s.ended = make(map[string]int64)
-		}
-		for name, n := range counts {
-			if _, known := s.ended[name]; !known && len(s.ended) >= wire.MaxCounters {
-				name = wire.OtherCounter
-			}
-			s.ended[name] += n
-		}
-	}
-	s.live = live
-	total := make(map[string]int64, len(s.ended))
-	maps.Copy(total, s.ended)
-	for _, counts := range live {
-		for name, n := range counts {
-			total[name] += n
-		}
-	}
-	return total
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.

@@ -43,9 +43,6 @@ type workerUsage struct {
 	memory         int64
 	cpu            float64
 	files, threads int
-	counts         map[int64]map[string]int64 // the program's counters, by incarnation
-	// its received and sent bytes, by incarnation; not of those whose network is not known
-	network map[int64]map[string]int64
 }
 
 // usageByWorker sums up processes, which are ordered by worker and incarnation.
@@ -62,23 +59,8 @@ func usageByWorker(all []*process.Process) map[string]workerUsage {
 			u.cpu += sample.CPUPercent
 			u.files += sample.OpenFiles
 			u.threads += sample.Threads
-			if n := sample.Network; n != nil {
-				u.network = with(u.network, p.Incarnation(), map[string]int64{received: n.ReceivedBytes, sent: n.SentBytes})
-			}
-		}
-		if counts := p.Counts(); len(counts) > 0 {
-			u.counts = with(u.counts, p.Incarnation(), counts)
 		}
 		usage[p.Worker()] = u
 	}
 	return usage
-}
-
-// with adds the counters of an incarnation to a map, which may be nil.
-func with(all map[int64]map[string]int64, incarnation int64, counts map[string]int64) map[int64]map[string]int64 {
-	if all == nil {
-		all = make(map[int64]map[string]int64)
-	}
-	all[incarnation] = counts
-	return all
 }
