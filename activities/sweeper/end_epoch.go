@@ -3,7 +3,6 @@ package sweeper
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -27,26 +26,28 @@ const (
 // EndEpoch notifies the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended.
 // Workers that are not concerned ignore it.
 func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
-	usage := map[string][]api.ProcessUsage{}
-	for _, u := range r.Usage {
-		usage[u.Worker] = append(usage[u.Worker], u) // of one that drains, too
+	for _, p := range r.Kept { // first: until then their activities wait for an agent that is gone
+		if _, err := s.notifyWorker(ctx, p.Worker, r); err != nil {
+			return err
+		}
 	}
-	// first: until then their activities wait for an agent that is gone
-	if err := s.notifyOfNextAgent(ctx, r, usage); err != nil {
-		return err
-	}
-	if err := s.notifyWorkers(ctx, r, usage); err != nil {
+	if err := s.notifyWorkers(ctx, r); err != nil {
 		return err
 	}
 	if err := wait(ctx, endEpochAgain); err != nil {
 		return err
 	}
-	return s.notifyWorkers(ctx, r, usage)
+	return s.notifyWorkers(ctx, r)
 }
 
 // epochEnded is the message to a worker.
-func epochEnded(r api.EndEpochRequest, name string, usage map[string][]api.ProcessUsage) api.EpochEnded {
-	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason, Used: usage[name]}
+func epochEnded(r api.EndEpochRequest, name string) api.EpochEnded {
+	message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
+	for _, u := range r.Usage {
+		if u.Worker == name {
+			message.Used = append(message.Used, u) // of one that drains, too
+		}
+	}
 	for _, p := range r.Kept {
 		if p.Worker == name {
 			message.Kept, message.NextAgent = append(message.Kept, p.Incarnation), r.NextAgent
@@ -55,25 +56,7 @@ func epochEnded(r api.EndEpochRequest, name string, usage map[string][]api.Proce
 	return message
 }
 
-// notifyOfNextAgent notifies workers which agent now has their processes.
-func (s *Sweeper) notifyOfNextAgent(ctx context.Context, r api.EndEpochRequest,
-	usage map[string][]api.ProcessUsage) error {
-	if r.NextAgent == nil {
-		return nil
-	}
-	names := map[string]bool{}
-	for _, p := range r.Kept {
-		names[p.Worker] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if _, err := s.notifyWorker(ctx, name, r, usage); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string][]api.ProcessUsage) error {
+func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest) error {
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
 	notified := 0
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
@@ -82,7 +65,7 @@ func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest, usag
 			return err
 		}
 		for _, name := range concerned {
-			sent, err := s.notifyWorker(ctx, name, r, usage)
+			sent, err := s.notifyWorker(ctx, name, r)
 			if err != nil {
 				return err
 			}
@@ -132,9 +115,8 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 }
 
 // notifyWorker notifies a worker, unless its process waits for the next agent, and reports whether it did.
-func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest,
-	usage map[string][]api.ProcessUsage) (bool, error) {
-	message := epochEnded(r, name, usage)
+func (s *Sweeper) notifyWorker(ctx context.Context, name string, r api.EndEpochRequest) (bool, error) {
+	message := epochEnded(r, name)
 	if len(message.Kept) > 0 && r.NextAgent == nil {
 		return false, nil
 	}
