@@ -45,6 +45,7 @@ type keptRecord struct {
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
 	Logs       []logs.Line                 `json:"logs,omitempty"`
+	Before     map[string]int64            `json:"before,omitempty"` // see Process.before
 	Wire       wire.State                  `json:"wire,omitzero"`
 	// Files names the descriptors in their order.
 	Files []string `json:"files"`
@@ -172,7 +173,7 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 		record: p.record(), Format: keptFormat, ReadyAt: p.Info().ReadyAt, Spec: *p.spec, Address: p.Info().Address,
 		Process: p.number, Used: p.used.Load(), Greeting: p.Greeting(), Era: p.Era(), Binding: p.binding,
 		Port:   p.plan.address.port,
-		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
+		Limits: p.Limits(), Mechanisms: p.LimitMechanisms(), Before: p.before,
 	}
 	defer func() {
 		if err != nil {
@@ -307,7 +308,7 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind, p.number = program{p}, r.Process
 	p.used.Store(r.Used)
-	p.greeting, p.binding = r.Greeting, r.Binding
+	p.greeting, p.binding, p.before = r.Greeting, r.Binding, r.Before
 	defer func() {
 		if err != nil {
 			p.logs.Close()

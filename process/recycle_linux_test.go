@@ -135,7 +135,9 @@ func TestAProcessStartsWhenItsKeyComes(t *testing.T) {
 token = os.environ["TOKEN"]
 if token == "wrong": sys.exit("no such token")
 @tempool.method
-def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`)
+def facts():
+    tempool.context().count("asked")
+    return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`)
 	sp.Start.Fork, sp.Isolation.By, sp.Pool.Dir = false, spec.IsolateKey, root+"/{key}"
 	sp.Isolation.Env = map[string]string{"WHO": "key", "TOKEN": "header:X-Token", "FILE": "file:" + root + "/{key}.secret"}
 	require.NoError(t, os.WriteFile(root+"/ann.secret", []byte("blue\n"), 0o600))
@@ -187,6 +189,7 @@ def facts(): return [os.environ["WHO"], token, os.environ["FILE"], os.getcwd()]`
 	p = s.TakenOver()[0].Process
 	require.Equal(t, "bobB", p.Used().Key)
 	require.Equal(t, "red", ask[[]string](t, p, "facts")[2])
+	require.EqualValues(t, 3, p.Counts()["asked"], "of all processes of the incarnation")
 	recycle(t, p)
 	require.True(t, p.Vacant())
 	require.NoError(t, bind(t, p, of("ann", "A")))
