@@ -69,7 +69,8 @@ func (h *Host) applyShare(p *process.Process, share *api.Share, reason string) {
 	memory := spec.Bytes(share.MemoryBytes)
 	mechanisms, err := p.ApplyLimits(memory, share.CPUCores)
 	if err != nil {
-		share.Problem = err.Error()
+		h.Logger.Warn("share of the host's budget not applied", "worker", p.Worker(), "incarnation", p.Incarnation(),
+			"error", err)
 		return
 	}
 	h.Logger.Info("limits applied", "worker", p.Worker(), "incarnation", p.Incarnation(), "memory", memory,

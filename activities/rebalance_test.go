@@ -2,6 +2,8 @@ package activities_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,7 +61,7 @@ func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	var memory int64
 	var cpu float64
 	for _, share := range result.Shares {
-		require.True(t, share.Applied, share.Problem)
+		require.True(t, share.Applied)
 		memory, cpu = memory+share.MemoryBytes, cpu+share.CPUCores
 	}
 	require.EqualValues(t, 1<<30, memory)
@@ -91,4 +93,21 @@ func TestWithoutABudgetTheHostsMemoryIsSplitUpToTheLimits(t *testing.T) {
 	require.Empty(t, result.Problem)
 	require.Len(t, result.Shares, 1)
 	require.EqualValues(t, 2<<30, result.Shares[0].MemoryBytes)
+}
+
+func TestAShareThatAHostCannotApplyIsLogged(t *testing.T) {
+	h, p := newHost(t, withoutProtocol, "sleep", "1000")
+	var log strings.Builder
+	h.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	h.MemoryTotal = func() (int64, error) {
+		p.Kill("meanwhile")
+		<-p.Done()
+		return 8 << 30, nil
+	}
+	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
+		Resources: spec.Resources{Allocation: spec.AllocationEqual}, Processes: []api.Process{worker}, Apply: true,
+	})
+	require.NoError(t, err)
+	require.False(t, result.Shares[0].Applied)
+	require.Contains(t, log.String(), `level=WARN msg="share of the host's budget not applied" worker=p/0`)
 }

@@ -141,7 +141,6 @@ type Share struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	CPUCores    float64 `json:"cpu_cores"`
 	Applied     bool    `json:"applied,omitempty"`
-	Problem     string  `json:"problem,omitempty"`
 	// Limits names the mechanism that enforces each limit of the worker, if the share was applied; see StartResult.
 	Limits map[string]string `json:"limits,omitempty"`
 }
