@@ -218,7 +218,8 @@ func (s *scaling) reserve(decision api.ScaleDecision, serving []int) {
 			pause := min(reservePause<<min(s.Unreserved, 10), reserveMaxPause)
 			s.Unreserved++
 			s.ReserveAt, s.NoneFree = s.Now().Add(pause), display.Truncate(r.Problem, 2*maxReason)
-		case s.Stopping || w == nil || !s.isMember(r.Slot) || policy.ScaleOf(s.Spec).Wanted(load(s.Demand)) >= s.Size:
+		case s.Stopping || w == nil || !s.isMember(r.Slot) || !s.Spec.Scale.Follows() || s.Size != decision.From ||
+			s.Spec.Policy.Mode == spec.PolicyObserve || policy.ScaleOf(s.Spec).Wanted(load(s.Demand)) >= s.Size:
 			s.signalWorker(r.Slot, api.SignalCheckin, api.CheckinRequest{LeaseID: r.LeaseID, Outcome: api.OutcomeOK})
 		default:
 			w.EndLease = r.LeaseID

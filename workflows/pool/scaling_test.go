@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // followingPool is a pool of size workers that follows the demand.
@@ -195,16 +196,35 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 }
 
 func TestAWorkerThatWasReservedStaysIfItIsWantedAgain(t *testing.T) {
-	p := newFakePool(t)
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone}
-	p.reserved = func() { p.env.SignalWorkflow(api.SignalDemand, api.Demand{Host: "a", Load: 2, ExpiryMS: 1000 * 3600}) }
-	p.At(30*time.Minute, func() {
-		require.Equal(t, []int{0, 1}, p.numbers())
-		returned := append(p.workers[0].timesOf(api.SignalCheckin), p.workers[1].timesOf(api.SignalCheckin)...)
-		require.Len(t, returned, 1)
-		for _, w := range p.workers {
-			require.Equal(t, lifecycle.Ready, w.entry.State)
-		}
-	})
-	p.runUntil(31*time.Minute, followingPool(2, 4))
+	update := func(name string, request any) func(p *fakePool) {
+		return func(p *fakePool) { p.env.UpdateWorkflow(name, "", &workflowtest.UpdateResult{}, request) }
+	}
+	observing := followingPool(2, 4).Spec
+	observing.Policy.Mode = spec.PolicyObserve
+	for name, c := range map[string]struct {
+		meanwhile func(p *fakePool)
+		numbers   []int
+	}{
+		"the demand grows": {func(p *fakePool) {
+			p.env.SignalWorkflow(api.SignalDemand, api.Demand{Host: "a", Load: 2, ExpiryMS: 1000 * 3600})
+		}, []int{0, 1}},
+		"a size is set":      {update(api.UpdateScale, api.ScaleRequest{Size: 3}), []int{0, 1, 2}},
+		"it follows no more": {update(api.UpdateApply, api.ApplyRequest{Spec: poolOf(2).Spec}), []int{0, 1}},
+		"it only observes":   {update(api.UpdateApply, api.ApplyRequest{Spec: observing}), []int{0, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newFakePool(t)
+			p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone}
+			p.reserved = func() { c.meanwhile(p) }
+			p.At(6*time.Minute, func() {
+				require.Equal(t, c.numbers, p.numbers())
+				returned := append(p.workers[0].timesOf(api.SignalCheckin), p.workers[1].timesOf(api.SignalCheckin)...)
+				require.Len(t, returned, 1)
+				for _, w := range p.workers {
+					require.Equal(t, lifecycle.Ready, w.entry.State)
+				}
+			})
+			p.runUntil(7*time.Minute, followingPool(2, 4))
+		})
+	}
 }
