@@ -207,13 +207,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 		{alert: "TempoolHostRejoined", about: "again", again: func() {
 			again.stop()
 			again = start("again", "--labels", "again")
-			require.Eventually(t, func() bool {
-				response, err := http.Get("http://" + instances["again"] + "/healthz")
-				if err == nil {
-					response.Body.Close()
-				}
-				return err == nil && response.StatusCode == http.StatusOK
-			}, waitTimeout, 50*time.Millisecond, "the agent does not answer")
+			waitForGateway(t, &http.Client{Transport: redirectTo(instances["again"])})
 		}},
 		{alert: "TempoolLogLinesDropped", about: "main", again: func() {
 			if floods++; floods%20 == 1 {

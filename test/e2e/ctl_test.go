@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -18,13 +20,17 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// tempool runs a command, requires its exit code and returns its output.
+// tempool runs a command and returns its exit code.
+func (env *testEnv) tempool(ctx context.Context, out, errors io.Writer, args ...string) int {
+	server := []string{"--address", env.server.Address(), "--namespace", env.server.Namespace()}
+	return cli.Run(ctx, append(server, args...), out, errors)
+}
+
+// ctl runs a command, requires its exit code and returns its output.
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--timeout",
-		waitTimeout.String())
-	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
+	got := env.tempool(env.t.Context(), &stdout, &stderr, append(args, "--timeout", waitTimeout.String())...)
 	require.Equal(env.t, code, got, "tempool %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
 }

@@ -32,9 +32,8 @@ type doctor struct {
 func (env *testEnv) doctor(args ...string) (result doctor) {
 	env.t.Helper()
 	var stdout, stderr logtest.Log
-	code := cli.Run(env.t.Context(),
-		append([]string{"doctor", "-o", "json", "--timeout", "10s", "--address", env.server.Address(), "--namespace",
-			env.server.Namespace()}, args...), &stdout, &stderr)
+	code := env.tempool(env.t.Context(), &stdout, &stderr,
+		append([]string{"doctor", "-o", "json", "--timeout", "10s"}, args...)...)
 	require.NoError(env.t, json.Unmarshal([]byte(stdout.String()), &result), "%s%s", &stdout, &stderr)
 	require.Equal(env.t, result.Problems > 0, code == cli.ExitFailed, "%s", stdout.String())
 	return result

@@ -3,7 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"html"
-	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -22,8 +22,7 @@ func (env *testEnv) exits(code int, says api.Code, args ...string) {
 	if says == api.CodeUnavailable {
 		patience = 3 * time.Second
 	}
-	got := cli.Run(env.t.Context(), append(args, "-o", "json", "--timeout", patience.String(), "--address",
-		env.server.Address(), "--namespace", env.server.Namespace()), &stdout, &stderr)
+	got := env.tempool(env.t.Context(), &stdout, &stderr, append(args, "-o", "json", "--timeout", patience.String())...)
 	require.Equal(env.t, code, got, "tempool %v\n%s%s", args, &stdout, &stderr)
 	var failure struct{ Error struct{ Code api.Code } }
 	require.NoError(env.t, json.Unmarshal([]byte(stderr.String()), &failure), "%s", &stderr)
@@ -38,12 +37,8 @@ func viewsOf(pool string) [][]string {
 // page is a page of the dashboard of a host, as text.
 func (env *testEnv) page(host, path string) string {
 	env.t.Helper()
-	answer, err := env.gatewayClient(host).Get("http://gateway" + path)
-	require.NoError(env.t, err)
-	defer answer.Body.Close()
-	page, err := io.ReadAll(answer.Body)
-	require.NoError(env.t, err)
-	return html.UnescapeString(string(page))
+	_, page := request(env.t, env.gatewayClient(host), http.MethodGet, path, "", "")
+	return html.UnescapeString(page)
 }
 
 // requireExitCodes are those of docs/operations/commands.md that no situation of a pool shows.

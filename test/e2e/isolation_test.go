@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
@@ -232,14 +231,9 @@ func TestTheSecretsOfAKeyAreNowhereElse(t *testing.T) {
 	events := env.followEvents("vault")
 	stored := func() string {
 		out, _ := env.ctl(cli.ExitOK, "ps", "-o", "json")
-		all := string(env.stored()) + out + string(scrapeText(t, env.gatewayClient("vault")))
+		all := string(env.stored()) + out + scrapeText(t, env.gatewayClient("vault"))
 		for _, page := range []string{"/ui/pools/vault", "/ui/pools/vault/workers/0"} {
-			response, err := env.gatewayClient("vault").Get("http://gateway" + page)
-			require.NoError(t, err)
-			text, err := io.ReadAll(response.Body)
-			require.NoError(t, errors.Join(err, response.Body.Close()))
-			require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
-			all += string(text)
+			all += mustRequest(t, env.gatewayClient("vault"), http.MethodGet, page, "", "")
 		}
 		for name, text := range filesBelow(t, env.dir) {
 			all += name + text

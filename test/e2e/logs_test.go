@@ -26,11 +26,9 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	pool := env.startPool(s)
 	contains := func(text *string, what string, args ...string) {
 		t.Helper()
-		args = append(append([]string{"logs"}, args...), "--address", env.server.Address(), "--namespace",
-			env.server.Namespace())
 		require.Eventually(t, func() bool {
 			var out, failure bytes.Buffer // Temporal waits ten seconds for the cache of an agent that was killed
-			code := cli.Run(t.Context(), args, &out, &failure)
+			code := env.tempool(t.Context(), &out, &failure, append([]string{"logs"}, args...)...)
 			*text = out.String()
 			return code == cli.ExitOK && strings.Contains(*text, what)
 		}, waitTimeout, 200*time.Millisecond, "no %q", what)
@@ -47,8 +45,7 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	following := make(chan int, 1)
 	go func() {
-		following <- cli.Run(ctx, []string{"logs", "talks", "-f", "--address", env.server.Address(), "--namespace",
-			env.server.Namespace(), "--timeout", waitTimeout.String()}, &followed, &followed)
+		following <- env.tempool(ctx, &followed, &followed, "logs", "talks", "-f", "--timeout", waitTimeout.String())
 	}()
 	defer stop()
 	view := env.waitReady(pool, 2)

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,15 +25,12 @@ type scrape struct {
 
 // scrapeText returns the metrics of an agent as text. Like Prometheus it asks again if a machine is too busy for an
 // answer within a scrape's ten seconds.
-func scrapeText(t *testing.T, c *http.Client) []byte {
+func scrapeText(t *testing.T, c *http.Client) string {
 	t.Helper()
 	for deadline := time.Now().Add(waitTimeout); ; {
-		response, err := c.Get("http://gateway/metrics")
-		require.NoError(t, err)
-		text, err := io.ReadAll(response.Body)
-		require.NoError(t, errors.Join(err, response.Body.Close()))
-		if response.StatusCode != http.StatusServiceUnavailable || time.Now().After(deadline) {
-			require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
+		status, text := request(t, c, http.MethodGet, "/metrics", "", "")
+		if status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			require.Equal(t, http.StatusOK, status, "%s", text)
 			return text
 		}
 		t.Logf("a scrape failed: %s", text)
@@ -46,7 +41,7 @@ func scrapeText(t *testing.T, c *http.Client) []byte {
 func readScrape(t *testing.T, c *http.Client) scrape {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(scrapeText(t, c)))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(scrapeText(t, c)))
 	require.NoError(t, err)
 	return scrape{t, families}
 }
@@ -195,7 +190,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	t.Run("promtool accepts them", func(t *testing.T) {
 		need.Program(t, "promtool")
 		cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
-		cmd.Stdin = bytes.NewReader(scrapeText(t, client))
+		cmd.Stdin = strings.NewReader(scrapeText(t, client))
 		output, err := cmd.CombinedOutput()
 		require.NoError(t, err, "promtool check metrics:\n%s", output)
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -254,11 +253,8 @@ func demandOfALostHost(env *testEnv) {
 	for range 8 { // more than the pool has workers for
 		waiting.Go(func() {
 			for killed.Err() == nil { // a gateway that has just started may not know the pool yet
-				response, err := gateway.Post("http://gateway/v1/pools/lose/leases", "application/json",
-					strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
-				if err == nil {
-					_ = response.Body.Close()
-				}
+				_, _, _ = send(t.Context(), gateway, http.MethodPost, "/v1/pools/lose/leases",
+					`{"holder": "x", "wait_ms": 60000}`)
 				select {
 				case <-killed.Done():
 				case <-time.After(50 * time.Millisecond):

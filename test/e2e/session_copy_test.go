@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -41,7 +40,7 @@ func (c *sessionCounter) count(stop <-chan struct{}) {
 		case <-time.After(5 * time.Millisecond):
 		}
 		next := c.acknowledged.Load() + 1
-		switch c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)) {
+		switch status, _ := c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)); status {
 		case http.StatusOK:
 			c.acknowledged.Store(next)
 		case http.StatusNotFound:
@@ -54,25 +53,21 @@ func (c *sessionCounter) count(stop <-chan struct{}) {
 	}
 }
 
-func (c *sessionCounter) request(method, body string) (status int) {
-	response, _, err := send(context.Background(), c.client, method, "/v1/sessions/"+c.id+"?pool=moving", body)
+func (c *sessionCounter) request(method, body string) (status int, answer string) {
+	response, answer, err := send(context.Background(), c.client, method, "/v1/sessions/"+c.id+"?pool=moving", body)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
-	return response.StatusCode
+	return response.StatusCode, answer
 }
 
 func (c *sessionCounter) read() (status int, n int64) {
-	response, err := c.client.Get("http://gateway/v1/sessions/" + c.id + "?pool=moving")
-	if err != nil {
-		return 0, 0
-	}
-	defer response.Body.Close()
+	status, answer := c.request("GET", "")
 	var s sessions.Session
-	if json.NewDecoder(response.Body).Decode(&s) != nil || json.Unmarshal(s.Data["n"], &n) != nil {
+	if json.Unmarshal([]byte(answer), &s) != nil || json.Unmarshal(s.Data["n"], &n) != nil {
 		return 0, 0
 	}
-	return response.StatusCode, n
+	return status, n
 }
 
 func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
@@ -118,16 +113,9 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 		var last string
 		gateway := env.gatewayClient("moving")
 		require.Eventually(t, func() bool {
-			last = ""
-			response, err := gateway.Get("http://gateway/v1/admin/sessions/copy")
-			if err != nil { // the agent starts
-				return false
-			}
-			defer response.Body.Close()
-			content, _ := io.ReadAll(response.Body)
-			last = string(content)
+			_, last, _ = send(t.Context(), gateway, http.MethodGet, "/v1/admin/sessions/copy", "") // fails while it starts
 			var c api.SessionCopy
-			return json.Unmarshal(content, &c) == nil && c.Phase == phase && c.InSync
+			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InSync
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
 		env.waitLater(pool, "the worker is back", before)
@@ -188,12 +176,8 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 func waitForGateway(t *testing.T, c *http.Client) *http.Client {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		response, err := c.Get("http://gateway/healthz")
-		if err != nil {
-			return false
-		}
-		_ = response.Body.Close()
-		return true
+		_, _, err := send(t.Context(), c, http.MethodGet, "/healthz", "")
+		return err == nil
 	}, waitTimeout, 10*time.Millisecond)
 	return c
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -90,10 +91,7 @@ func (l *sessionLoad) call(s *sessionState) error {
 			l.mu.Unlock()
 			return nil
 		}
-		var problem struct {
-			Code    api.Code
-			Started bool
-		}
+		var problem gateway.Problem
 		switch err := json.Unmarshal([]byte(answer), &problem); {
 		case err != nil:
 			return fmt.Errorf("%s: %s", response.Status, answer)

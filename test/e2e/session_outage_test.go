@@ -12,16 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
 
 // isStoreUnavailable reports whether a call failed in its worker with the code of an unavailable store.
 func isStoreUnavailable(answer string) bool {
-	var problem struct {
-		Code        api.Code
-		WorkerError struct{ Code, Message string } `json:"worker_error"`
-	}
+	var problem gateway.Problem
 	return json.Unmarshal([]byte(answer), &problem) == nil && problem.Code == api.CodeWorkerError &&
 		strings.Contains(problem.WorkerError.Code+problem.WorkerError.Message, string(api.CodeStoreUnavailable))
 }
