@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,24 +39,21 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	var first footprint
 	for i, n := range points {
 		m.waitForRotations(n)
-		m.waitUntilStable()
+		rotated := m.waitUntilStable()
 		m.continueAsNew(api.PoolWorkflowID("shortlived"))
 		for slot := range m.spec.Pool.Size {
 			m.continueAsNew(api.WorkerWorkflowID("shortlived", slot))
 		}
+		bytes := first.HeapBytes + slackBytes + int64(rotated-points[0])*remembered
+		var last footprint
+		require.Eventually(t, func() bool { // a cancelled Watch ends at its next heartbeat
+			last = m.agent.footprint(t)
+			return i == 0 || last.HeapBytes < bytes && last.Goroutines < first.Goroutines+20 &&
+				last.Files < first.Files+10 && last.Threads < first.Threads+10
+		}, waitTimeout, time.Second, "the agent grew from %+v to %+v, with a limit of %d bytes", first, &last, bytes)
+		t.Logf("after %d rotations: %+v", rotated, last)
 		if i == 0 {
-			first = m.footprint()
-			continue
-		}
-		bytes := first.HeapBytes + slackBytes + int64(m.countRotations()-points[0])*remembered
-		for deadline := time.Now().Add(waitTimeout); ; sleep(t, time.Second) { // a cancelled Watch ends at its next heartbeat
-			last := m.footprint()
-			if last.HeapBytes < bytes && last.Goroutines < first.Goroutines+20 && last.Files < first.Files+10 &&
-				last.Threads < first.Threads+10 {
-				break
-			}
-			require.True(t, time.Now().Before(deadline), "the agent grew from %+v to %+v, with a limit of %d bytes", first, last,
-				bytes)
+			first = last
 		}
 	}
 }
@@ -65,11 +61,10 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 // rotationEnv is a pool whose workers rotate continuously.
 type rotationEnv struct {
 	*testEnv
-	agent      *agent
-	host       string
-	pool       *tempool.Pool
-	spec       spec.Spec
-	maxCounted int // the highest count so far
+	agent *agent
+	host  string
+	pool  *tempool.Pool
+	spec  spec.Spec
 }
 
 // setMaxUptime changes the workers' rotation.max_uptime.
@@ -86,36 +81,27 @@ func (m *rotationEnv) setMaxUptime(uptime time.Duration) {
 func (m *rotationEnv) waitForRotations(n int) {
 	m.t.Helper()
 	m.setMaxUptime(200 * time.Millisecond)
-	for deadline := time.Now().Add(time.Duration(n)*3*time.Second + waitTimeout); m.countRotations() < n; sleep(m.t,
-		200*time.Millisecond) {
-		require.True(m.t, time.Now().Before(deadline), "timed out waiting for %d rotations", n)
-	}
+	m.waitForWithin(time.Duration(n)*3*time.Second+waitTimeout, m.pool, fmt.Sprintf("there were %d rotations", n),
+		func(v api.PoolWorkers) bool { return m.countRotations(v) >= n })
 }
 
-// countRotations counts rotations and requires that there were no restarts. If a worker does not answer, it returns the
-// last count.
-func (m *rotationEnv) countRotations() int {
+// countRotations counts rotations and requires that there were no restarts.
+func (m *rotationEnv) countRotations(v api.PoolWorkers) (sum int) {
 	m.t.Helper()
-	view, err := m.pool.Workers(m.t.Context())
-	if err != nil {
-		return m.maxCounted
-	}
-	sum := 0
-	for _, worker := range view.Workers {
+	for _, worker := range v.Workers {
 		require.Empty(m.t, worker.RestartsByReason, "worker %s", worker.Worker)
 		for _, n := range worker.RotationsByReason {
 			sum += int(n)
 		}
 	}
-	m.maxCounted = max(m.maxCounted, sum)
-	return m.maxCounted
+	return sum
 }
 
-// waitUntilStable stops rotations and waits until each worker has exactly one process.
-func (m *rotationEnv) waitUntilStable() {
+// waitUntilStable stops rotations, waits until each worker has exactly one process, and counts the rotations.
+func (m *rotationEnv) waitUntilStable() int {
 	m.t.Helper()
 	m.setMaxUptime(24 * time.Hour)
-	m.waitFor(m.pool, "all workers have the new max_uptime", func(v api.PoolWorkers) bool {
+	stable := m.waitFor(m.pool, "all workers have the new max_uptime", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Draining) > 0 ||
 				worker.Rotation != nil {
@@ -124,28 +110,10 @@ func (m *rotationEnv) waitUntilStable() {
 		}
 		return v.Ready == m.spec.Pool.Size && v.Rollout == nil
 	})
-	for deadline := time.Now().Add(waitTimeout); len(hostProcesses(m.host)) != m.spec.Pool.Size; sleep(m.t,
-		100*time.Millisecond) {
-		require.True(m.t, time.Now().Before(deadline), "processes of replaced workers remain: %v", hostProcesses(m.host))
-	}
-}
-
-// footprint returns the footprint of the agent.
-func (m *rotationEnv) footprint() footprint {
-	m.t.Helper()
-	f := m.agent.footprint(m.t)
-	m.t.Logf("after %d rotations: %+v, %d MB resident", m.countRotations(), f,
-		residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
-	return f
-}
-
-// residentBytes returns the resident memory of a process.
-func residentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	require.NoError(t, err)
-	var size, resident int64
-	_, err = fmt.Fscan(strings.NewReader(string(content)), &size, &resident)
-	require.NoError(t, err)
-	return resident * int64(os.Getpagesize())
+	var processes []int
+	require.Eventually(m.t, func() bool {
+		processes = hostProcesses(m.host)
+		return len(processes) == m.spec.Pool.Size
+	}, waitTimeout, 100*time.Millisecond, "processes of replaced workers remain: %v", &processes)
+	return m.countRotations(stable)
 }
