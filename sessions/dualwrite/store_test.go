@@ -129,13 +129,12 @@ type load struct {
 	store    *Store
 	counts   []atomic.Int64 // acknowledged, by session
 	group    sync.WaitGroup
-	stop     chan struct{}
+	stopped  atomic.Bool
 	failures chan error
 }
 
 func startLoad(store *Store, writers, each int) *load {
-	s := &load{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}),
-		failures: make(chan error, writers)}
+	s := &load{store: store, counts: make([]atomic.Int64, writers*each), failures: make(chan error, writers)}
 	for w := range writers {
 		s.group.Go(func() {
 			if err := s.write(w*each, each); err != nil {
@@ -148,12 +147,7 @@ func startLoad(store *Store, writers, each int) *load {
 
 func (s *load) write(first, each int) error {
 	ctx := context.Background()
-	for {
-		select {
-		case <-s.stop:
-			return nil
-		default:
-		}
+	for !s.stopped.Load() {
 		n := first + rand.N(each)
 		id := fmt.Sprint("count", n)
 		switch _, err := s.store.Update(ctx, id, add("n")); {
@@ -177,6 +171,7 @@ func (s *load) write(first, each int) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // awaitProgress waits until the load has made more updates.
@@ -196,7 +191,7 @@ func (s *load) sum() (sum int64) {
 // stopAndCheck stops the load and requires that a store has exactly the acknowledged updates.
 func (s *load) stopAndCheck(t *testing.T, store sessions.Store) {
 	t.Helper()
-	close(s.stop)
+	s.stopped.Store(true)
 	s.group.Wait()
 	close(s.failures)
 	for err := range s.failures {

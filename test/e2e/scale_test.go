@@ -72,17 +72,12 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	t.Logf("the first call was answered %s after it had found no worker", time.Since(began).Round(time.Millisecond))
 
 	var callers sync.WaitGroup
-	stop := make(chan struct{})
+	var stopped atomic.Bool
 	load := func(n int) {
 		for range n {
 			callers.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						call(t.Context())
-					}
+				for !stopped.Load() {
+					call(t.Context())
 				}
 			})
 		}
@@ -107,7 +102,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	})
 	waitForNote(t, s.Pool.Env["NOTES"], "begin long")
 	began = time.Now()
-	close(stop)
+	stopped.Store(true)
 	callers.Wait()
 	left := env.waitFor(pool, "only the leased worker is left",
 		func(v api.PoolWorkers) bool { return v.Size == 1 && len(v.Workers) == 1 })

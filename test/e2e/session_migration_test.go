@@ -129,17 +129,12 @@ func workerIsEvacuated(env *testEnv) {
 	full := slices.MaxFunc(slices.Sorted(maps.Keys(quiet)),
 		func(a, b string) int { return cmp.Compare(quiet[a], quiet[b]) })
 
-	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	var calls atomic.Int64
+	var stopped atomic.Bool
 	for i := range 6 {
 		callers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for n := 0; !stopped.Load(); n++ {
 				status, answer := request(t, client, "POST", call+"keep", `["x"]`, fmt.Sprintf("busy%d-%d", i, n%20))
 				if calls.Add(1); status != http.StatusOK {
 					t.Errorf("a call failed: %d %s", status, answer)
@@ -151,7 +146,7 @@ func workerIsEvacuated(env *testEnv) {
 	var moves, left api.SessionMoves
 	func() {
 		defer callers.Wait()
-		defer close(stop)
+		defer stopped.Store(true)
 		enough := func(n int64) {
 			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, waitTimeout, time.Millisecond)
 		}

@@ -35,19 +35,14 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	client := env.gatewayClient("keeper")
 	const calls = "/v1/pools/keeper/call/"
 	mustRequest(t, client, "PUT", "/v1/sessions/mine", `{"data":{"name":"Ada"}}`, "")
-	stop := make(chan struct{})
+	var stopped atomic.Bool
 	var group sync.WaitGroup
 	type results struct{ ok, storeFailures atomic.Int64 }
-	// repeat calls until stop is closed. Calls in a session may fail because the store is down, and for no other reason.
+	// repeat calls until they are stopped. Calls in a session may fail because the store is down, and for no other reason.
 	repeat := func(method, body, session string) *results {
 		r := &results{}
 		group.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stopped.Load() {
 				status, answer := request(t, client, "POST", calls+method, body, session)
 				switch {
 				case status == http.StatusOK:
@@ -87,7 +82,7 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	for _, r := range with {
 		more("served again", &r.ok, 5)
 	}
-	close(stop)
+	stopped.Store(true)
 	group.Wait()
 	require.Equal(t, `"Ada"`, mustRequest(t, client, "POST", calls+"recall", `["name"]`, "mine"))
 }
