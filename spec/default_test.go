@@ -37,10 +37,3 @@ func TestDefaultsAreNotShared(t *testing.T) {
 	s.Pool.Env["A"] = "b"
 	require.Empty(t, Default().Pool.Env)
 }
-
-func TestAFileThatCannotBeReadSaysWhatToDo(t *testing.T) {
-	for _, path := range []string{"testdata/missing.toml", "testdata"} {
-		_, err := Load(path)
-		require.ErrorContains(t, err, "name a pool.toml that exists")
-	}
-}

@@ -311,8 +311,11 @@ func TestLoadNamesTheFile(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "none.toml")
+	require.ErrorContains(t, err, "name a pool.toml that exists")
 	var shape *Error
 	require.False(t, errors.As(err, &shape), "a file that cannot be read has no content to be wrong")
+	_, err = Load("testdata")
+	require.ErrorContains(t, err, "name a pool.toml that exists", "a folder")
 
 	path := filepath.Join(t.TempDir(), "bad.toml")
 	require.NoError(t, os.WriteFile(path, []byte("[pool]\nsize = 0\n"), 0o644))
