@@ -29,7 +29,8 @@ type LogOptions struct {
 	Since time.Time
 	// Tail is the most lines of each worker, the newest ones; negative for all.
 	Tail int
-	// Unreachable is called for each host whose gateway does not answer; nil ignores them.
+	// Unreachable is called for each host whose gateway does not answer, one at a time and not during a call of yield;
+	// nil ignores them.
 	Unreachable func(endpoint string, err error)
 }
 
@@ -158,7 +159,7 @@ func selectLines(lines []api.LogLine, o LogOptions) []api.LogLine {
 
 // followLogs follows the logs on all hosts, those included that get workers of the pool later, until ctx ends.
 func (p *Pool) followLogs(ctx context.Context, o LogOptions, known []string, yield func(api.LogLine)) error {
-	var one sync.Mutex // yields one line at a time
+	var one sync.Mutex // yields one line, and reports one failure, at a time
 	began := time.Now()
 	follower{
 		endpoints: func(ctx context.Context) ([]string, error) {
@@ -180,6 +181,8 @@ func (p *Pool) followLogs(ctx context.Context, o LogOptions, known []string, yie
 		},
 		failed: func(endpoint string, err error) {
 			if o.Unreachable != nil {
+				one.Lock()
+				defer one.Unlock()
 				o.Unreachable(endpoint, err)
 			}
 		},

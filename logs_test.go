@@ -1,6 +1,8 @@
 package tempool
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,4 +33,24 @@ func TestLinesOfSeveralHostsAreMerged(t *testing.T) {
 		"the newest of each worker, wherever it was")
 	require.Equal(t, []string{"3", "4", "5"}, texts(LogOptions{Tail: -1, Previous: true}))
 	require.Empty(t, texts(LogOptions{}))
+}
+
+func TestFollowedLogsReportOneUnreachableHostAtATime(t *testing.T) {
+	const hosts = 20
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var o Options
+	for i := range hosts {
+		o.Gateways = append(o.Gateways, fmt.Sprintf("unix:/nonexistent/%d", i))
+	}
+	c, err := Dial(ctx, o)
+	require.NoError(t, err)
+	defer c.Close()
+	failed := map[string]bool{} // needs no mutex
+	err = c.Pool("p").Logs(ctx, LogOptions{Follow: true, Unreachable: func(endpoint string, _ error) {
+		if failed[endpoint] = true; len(failed) == hosts {
+			cancel()
+		}
+	}}, nil)
+	require.ErrorIs(t, err, context.Canceled)
 }
