@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/process/wire"
@@ -37,18 +38,18 @@ type connection struct {
 	outMu sync.Mutex
 	out   io.WriteCloser // in itself if there is no pipe
 
-	calls sync.WaitGroup  // running handlers and health functions
-	life  context.Context // of health functions
-	end   context.CancelFunc
+	maxMessage atomic.Int64
+	calls      sync.WaitGroup  // and notifications
+	others     sync.WaitGroup  // health functions, and the freeing of memory
+	life       context.Context // of health functions
+	end        context.CancelFunc
 
-	mu         sync.Mutex
-	maxMessage int64
-	inFlight   map[uint32]context.CancelCauseFunc
-	hostCalls  map[uint32]chan hostAnswer
-	lastCall   uint32 // id of the latest host call
-	closed     bool
-	running    int  // calls and notifications
-	stopping   bool // no call begins
+	mu        sync.Mutex
+	inFlight  map[uint32]context.CancelCauseFunc
+	hostCalls map[uint32]chan hostAnswer
+	lastCall  uint32 // id of the latest host call
+	closed    bool
+	stopping  bool // no call begins
 }
 
 type hostAnswer struct {
@@ -58,9 +59,10 @@ type hostAnswer struct {
 
 func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *connection {
 	c := &connection{
-		worker: w, of: of, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
+		worker: w, of: of, in: in, out: out,
 		inFlight: make(map[uint32]context.CancelCauseFunc), hostCalls: make(map[uint32]chan hostAnswer),
 	}
+	c.maxMessage.Store(wire.DefaultMaxMessage)
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -85,6 +87,7 @@ func (c *connection) serve() error {
 		c.abandon()
 	}
 	c.calls.Wait()
+	c.others.Wait()
 	_ = c.out.Close() // on an error the host has closed it
 	_ = c.in.Close()
 	if broken, ok := errors.AsType[*wire.ProtocolError](err); ok {
@@ -98,48 +101,27 @@ func (c *connection) serve() error {
 func (c *connection) stop() {
 	time.AfterFunc(stopDelay, func() {
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.stopping = true
-		c.endWhenIdleLocked()
-	})
-}
-
-// endWhenIdleLocked ends the reading of a worker that stops once nothing runs.
-func (c *connection) endWhenIdleLocked() {
-	if c.stopping && c.running == 0 {
+		c.mu.Unlock()
+		c.calls.Wait()
 		_ = c.in.SetReadDeadline(time.Now())
-	}
+	})
 }
 
 // begin runs a call or a notification on a goroutine of its own. It reports false if the worker stops.
 func (c *connection) begin(run func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopping {
-		return false
+	if !c.stopping {
+		c.calls.Go(run)
 	}
-	c.running++
-	c.calls.Go(func() {
-		defer c.ended()
-		run()
-	})
-	return true
-}
-
-func (c *connection) ended() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running--
-	c.endWhenIdleLocked()
+	return !c.stopping
 }
 
 func (c *connection) read() error {
 	in := bufio.NewReaderSize(c.in, readBuffer)
 	for {
-		c.mu.Lock()
-		limit := c.maxMessage
-		c.mu.Unlock()
-		frame, err := wire.ReadFrame(in, limit)
+		frame, err := wire.ReadFrame(in, c.maxMessage.Load())
 		if err != nil {
 			return err
 		}
@@ -196,9 +178,7 @@ func (c *connection) hello(payload []byte) error {
 			"SDK of the host's release",
 			hello.Protocol, wire.ProtocolVersion)}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.maxMessage = hello.MaxMessage
+	c.maxMessage.Store(hello.MaxMessage)
 	return nil
 }
 
@@ -228,12 +208,6 @@ func (c *connection) sendError(id uint32, err error) error {
 	return c.send(wire.Frame{Type: wire.FrameError, ID: id, Payload: errorPayload(context.Background(), err)})
 }
 
-func (c *connection) limit() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.maxMessage
-}
-
 // hostCall asks the host on behalf of a call in flight; id 0 means none.
 func (c *connection) hostCall(ctx context.Context, id uint32, method string, params, result any) error {
 	var payload []byte
@@ -243,7 +217,7 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 			return fmt.Errorf("encode the arguments of %s: %w", method, err)
 		}
 	}
-	if limit := c.limit(); int64(len(payload)) > limit {
+	if limit := c.maxMessage.Load(); int64(len(payload)) > limit {
 		return &HostError{Code: wire.CodeTooLarge,
 			Message: fmt.Sprintf("arguments of %d bytes exceed the limit of %d", len(payload), limit)}
 	}
@@ -319,7 +293,7 @@ func (c *connection) notification(f wire.Frame) {
 	h, found := c.worker.method(f.Method)
 	switch {
 	case !found && f.Method == garbageMethod:
-		c.calls.Go(debug.FreeOSMemory)
+		c.others.Go(debug.FreeOSMemory)
 		return
 	case !found:
 		c.of.logf("notification for the unknown method %q dropped", f.Method)

@@ -58,7 +58,7 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	}
 	ctx, endSpan := withSpan(ctx, f)
 	ctx, call := c.newCall(ctx, f)
-	limit := c.limit()
+	limit := c.maxMessage.Load()
 	tooLarge := func(what string, size int) error {
 		return Errorf(wire.CodeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
 	}

@@ -143,7 +143,7 @@ func (c *connection) ping(id uint32) error {
 	if len(hooks) == 0 {
 		return c.send(wire.Frame{Type: wire.FramePong, ID: id})
 	}
-	c.calls.Go(func() {
+	c.others.Go(func() {
 		answer := wire.Frame{Type: wire.FramePong, ID: id}
 		for _, hook := range hooks {
 			if err := guarded(func() error { return hook(c.life) }); err != nil {
