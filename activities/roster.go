@@ -51,22 +51,18 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 // concurrentStates bounds the queries of WorkerLeases.
 const concurrentStates = 16
 
-// WorkerLeases reports whose lease is on workers of a pool. A worker that does not answer is left out.
+// WorkerLeases reports whether clients have leases on workers of a pool. A worker that does not answer is left out.
 func (r *Roster) WorkerLeases(ctx context.Context, request api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
-	result := api.WorkerLeasesResult{Holders: map[int]api.HolderKind{}}
+	result := api.WorkerLeasesResult{Leased: map[int]bool{}}
 	var mu sync.Mutex
 	sleep.Each(len(request.Slots), concurrentStates, func(i int) {
 		state, err := r.State(ctx, request.Pool, request.Slots[i])
 		if err != nil {
 			return
 		}
-		kind := api.HolderNone
-		if state.Lease != nil {
-			kind = api.HolderClient
-		}
 		mu.Lock()
 		defer mu.Unlock()
-		result.Holders[request.Slots[i]] = kind
+		result.Leased[request.Slots[i]] = state.Lease != nil
 	})
 	return result, nil
 }
@@ -81,7 +77,7 @@ func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerReq
 		return api.ReserveWorkerResult{}, err
 	}
 	slots := slices.DeleteFunc(slices.Clone(request.Slots),
-		func(slot int) bool { return leases.Of(slot) != api.HolderNone })
+		func(slot int) bool { return leases.Rank(slot) > 0 })
 	inFlight, err := r.InFlight(ctx, request.Pool)
 	if err != nil {
 		return api.ReserveWorkerResult{}, err

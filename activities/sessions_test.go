@@ -220,7 +220,7 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	require.False(t, app.NonRetryable())
 }
 
-func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
+func TestTheLeasesOnWorkersAreReported(t *testing.T) {
 	holders := map[int]string{1: "alice", 2: ""}
 	r := &Roster{State: func(_ context.Context, pool string, slot int) (api.WorkerState, error) {
 		holder, known := holders[slot]
@@ -235,6 +235,6 @@ func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
 	var result api.WorkerLeasesResult
 	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{1, 2, 3}},
 		&result))
-	require.Equal(t, map[int]api.HolderKind{1: api.HolderClient, 2: api.HolderNone}, result.Holders)
-	require.Equal(t, api.HolderUnknown, result.Of(3))
+	require.Equal(t, map[int]bool{1: true, 2: false}, result.Leased)
+	require.Equal(t, []int{2, 0, 1}, []int{result.Rank(1), result.Rank(2), result.Rank(3)})
 }

@@ -148,33 +148,27 @@ func (s PoolStatus) Endpoints() (endpoints []string) {
 	return endpoints
 }
 
-// WorkerLeasesRequest asks whose lease is on some workers of a pool.
+// WorkerLeasesRequest asks whether clients have leases on some workers of a pool.
 type WorkerLeasesRequest struct {
 	Pool  string `json:"pool"`
 	Slots []int  `json:"slots"`
 }
 
-// WorkerLeasesResult is whose lease is on workers, by slot. A worker that did not answer is missing.
+// WorkerLeasesResult is whether clients have leases on workers, by slot. A worker that did not answer is missing.
 type WorkerLeasesResult struct {
-	Holders map[int]HolderKind `json:"holders"`
+	Leased map[int]bool `json:"leased"`
 }
 
-// HolderKind says who holds the lease on a worker, the least important holder first.
-type HolderKind int
-
-// Kinds of holders.
-const (
-	HolderNone    HolderKind = iota // nobody
-	HolderUnknown                   // the worker did not answer
-	HolderClient                    // a client, whose lease the end of the worker breaks
-)
-
-// Of is who holds the lease on a worker.
-func (r WorkerLeasesResult) Of(slot int) HolderKind {
-	if kind, known := r.Holders[slot]; known {
-		return kind
+// Rank orders workers by what their end would break: 0 for one without a lease, 1 for one that did not answer, 2 for a
+// leased one.
+func (r WorkerLeasesResult) Rank(slot int) int {
+	switch leased, answered := r.Leased[slot]; {
+	case leased:
+		return 2
+	case !answered:
+		return 1
 	}
-	return HolderUnknown
+	return 0
 }
 
 // PressureStatus is a host's memory pressure: medium, high or critical.

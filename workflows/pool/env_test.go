@@ -42,16 +42,16 @@ type fakePool struct {
 	rebalanced      []api.RebalanceRequest
 	activitiesMu    sync.Mutex // guards rebalanced and, once the pool runs, leases
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
-	leases          map[int]api.HolderKind // on workers; nil fails the question
-	reserved        func()                 // is called when a worker was reserved
-	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
-	carried         func(*Run)             // changes the state that a run hands to the next one; nil for nothing
-	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
-	slowAnswers     time.Duration          // after how long the pool learns that a message has arrived
-	slowFailures    time.Duration          // after how long the pool learns that a message found no worker
-	away            time.Duration          // how late timers fire that the pool starts now
-	emitted         []string               // the pool's events: source, type and data
-	peak            int                    // the most workers that were in the middle of a restart at one time
+	leases          map[int]bool  // on workers; nil fails the question
+	reserved        func()        // is called when a worker was reserved
+	beforeStart     func()        // is called when the pool starts a worker; nil for nothing
+	carried         func(*Run)    // changes the state that a run hands to the next one; nil for nothing
+	slowSignals     time.Duration // how long messages to workers take beyond signalLatency
+	slowAnswers     time.Duration // after how long the pool learns that a message has arrived
+	slowFailures    time.Duration // after how long the pool learns that a message found no worker
+	away            time.Duration // how late timers fire that the pool starts now
+	emitted         []string      // the pool's events: source, type and data
+	peak            int           // the most workers that were in the middle of a restart at one time
 }
 
 // fakeWorker is one worker's workflow.
@@ -344,17 +344,17 @@ func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (a
 	if leases == nil {
 		return api.WorkerLeasesResult{}, errors.New("no agent answers")
 	}
-	return api.WorkerLeasesResult{Holders: leases}, nil
+	return api.WorkerLeasesResult{Leased: leases}, nil
 }
 
-func (p *fakePool) leasesNow() map[int]api.HolderKind {
+func (p *fakePool) leasesNow() map[int]bool {
 	p.activitiesMu.Lock()
 	defer p.activitiesMu.Unlock()
 	return p.leases
 }
 
 // setLeases sets which workers have a lease; nil fails the question. An activity of an earlier run may still read them.
-func (p *fakePool) setLeases(leases map[int]api.HolderKind) {
+func (p *fakePool) setLeases(leases map[int]bool) {
 	p.activitiesMu.Lock()
 	defer p.activitiesMu.Unlock()
 	p.leases = leases
@@ -364,7 +364,7 @@ func (p *fakePool) setLeases(leases map[int]api.HolderKind) {
 func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
 	leases := p.leasesNow()
 	for _, slot := range r.Slots {
-		if kind, known := leases[slot]; known && kind == api.HolderNone {
+		if leased, known := leases[slot]; known && !leased {
 			if p.reserved != nil {
 				p.reserved()
 			}

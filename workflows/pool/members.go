@@ -141,7 +141,7 @@ func (m *members) askLeases(serving []int) {
 		}
 		serving = slices.DeleteFunc(serving, func(number int) bool { return !m.isMember(number) })
 		slices.SortStableFunc(serving, func(a, b int) int {
-			return cmp.Or(cmp.Compare(leases.Of(a), leases.Of(b)), cmp.Compare(b, a))
+			return cmp.Or(cmp.Compare(leases.Rank(a), leases.Rank(b)), cmp.Compare(b, a))
 		})
 		m.vacate(serving[:max(0, min(m.excess(), len(serving)))])
 	})

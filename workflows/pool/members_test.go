@@ -25,7 +25,7 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5} {
 		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			p := newFakePool(t)
-			p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 3: api.HolderClient, 5: api.HolderClient}
+			p.leases = map[int]bool{0: false, 1: false, 3: true, 5: true}
 			p.At(5*time.Second, func() { p.workers[2].rest(lifecycle.Failed, "gave up") })
 			p.At(5*time.Second, func() { p.workers[4].report(lifecycle.Degraded) })
 			p.updateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})

@@ -150,7 +150,7 @@ func TestAPoolStopsAmongAnyDisturbances(t *testing.T) {
 func stopAPool(t *testing.T, seed uint64) {
 	p := newFakePool(t)
 	f := &randomFates{fakePool: p, random: rand.New(rand.NewPCG(seed, 3))}
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 2: api.HolderNone}
+	p.leases = map[int]bool{0: false, 2: false}
 	const disturbances = 60
 	left, stops := disturbances, f.random.IntN(disturbances)
 	var disturb func()
@@ -178,7 +178,7 @@ func stopAPool(t *testing.T, seed uint64) {
 func disturbAPool(t *testing.T, seed uint64) {
 	p := newFakePool(t)
 	f := &randomFates{fakePool: p, random: rand.New(rand.NewPCG(seed, 2))}
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 2: api.HolderNone}
+	p.leases = map[int]bool{0: false, 2: false}
 	const disturbances = 120
 	at := time.Second
 	for range disturbances {

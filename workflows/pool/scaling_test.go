@@ -45,7 +45,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 5} {
 		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			p := newFakePool(t)
-			p.leases = map[int]api.HolderKind{}
+			p.leases = map[int]bool{}
 			p.demandAt(10*time.Second, "a", 1, 3)
 			p.requireNumbersAt(12*time.Second, []int{0, 1, 2}, "one host wants three")
 			p.demandAt(15*time.Second, "b", 1, 2.5)
@@ -62,7 +62,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 			p.demandAt(time.Minute, "b", 1, 0)
 			p.demandAt(time.Minute, "a", 1, 1)
 			p.At(70*time.Second, func() {
-				p.setLeases(map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderClient, 2: api.HolderNone, 7: api.HolderNone})
+				p.setLeases(map[int]bool{0: false, 1: true, 2: false, 7: false})
 			})
 			p.requireNumbersAt(6*time.Minute-time.Second, []int{0, 1, 2, 3, 4, 5, 6, 7}, "not before down_after")
 			p.At(6*time.Minute+30*time.Second, func() {
@@ -73,7 +73,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 			})
 			p.At(7*time.Minute, func() {
 				leases := maps.Clone(p.leasesNow())
-				leases[4] = api.HolderNone
+				leases[4] = false
 				p.setLeases(leases)
 			})
 			p.At(20*time.Minute, func() { require.Equal(t, []int{1, 3, 5, 6}, p.numbers()) })
@@ -88,7 +88,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 
 func TestAnOutageOfTemporalIsNoLackOfDemand(t *testing.T) {
 	p := newFakePool(t)
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone}
+	p.leases = map[int]bool{0: false, 1: false, 2: false}
 	p.demandAt(10*time.Second, "a", 1, 3)
 	p.At(59*time.Second, func() { p.away = time.Hour })
 	p.demandAt(time.Minute, "a", 1, 2)
@@ -104,7 +104,7 @@ func TestAnOutageOfTemporalIsNoLackOfDemand(t *testing.T) {
 
 func TestDemandEndsWithItsHost(t *testing.T) {
 	p := newFakePool(t)
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone, 3: api.HolderNone}
+	p.leases = map[int]bool{0: false, 1: false, 2: false, 3: false}
 	p.demandAt(10*time.Second, "lost", 3, 4)
 	p.At(20*time.Second, func() {
 		p.env.SignalWorkflow(api.SignalDemand, api.Demand{Host: "lost", Epoch: 2, Load: 0})
@@ -122,7 +122,7 @@ func TestDemandEndsWithItsHost(t *testing.T) {
 
 func TestThePoolGoesToZeroAndBack(t *testing.T) {
 	p := newFakePool(t)
-	p.leases = map[int]api.HolderKind{0: api.HolderNone}
+	p.leases = map[int]bool{0: false}
 	p.demandAt(10*time.Second, "a", 1, 1)
 	p.demandAt(20*time.Second, "a", 1, 0)
 	p.requireNumbersAt(10*time.Minute, []int{0}, "not before idle_to_zero")
@@ -171,8 +171,8 @@ func TestObserveOnlyRecordsTheSize(t *testing.T) {
 
 func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 	p := newFakePool(t)
-	p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone, 2: api.HolderNone, 3: api.HolderNone,
-		4: api.HolderNone, 5: api.HolderNone}
+	p.leases = map[int]bool{0: false, 1: false, 2: false, 3: false,
+		4: false, 5: false}
 	tooLarge := p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 5})
 	size := p.updateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 	p.requireNumbersAt(4*time.Minute, []int{0, 1, 2, 3}, "the size stays for down_after")
@@ -214,7 +214,7 @@ func TestAWorkerThatWasReservedStaysIfItIsWantedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newFakePool(t)
-			p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderNone}
+			p.leases = map[int]bool{0: false, 1: false}
 			p.reserved = func() { c.meanwhile(p) }
 			p.At(6*time.Minute, func() {
 				require.Equal(t, c.numbers, p.numbers())
