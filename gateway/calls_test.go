@@ -91,27 +91,6 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 }
 
-func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
-	e := parallel(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
-	process := e.start(0, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	called := background(func() error {
-		_, err := e.gateway.CallPool(ctx, "p", pool.Request{Method: "stubborn", Body: []byte(quoted(e.file("a")))})
-		return err
-	})
-	e.awaitHeld(e.file("a.began"))
-	cancel()
-	require.Error(t, await(t, called))
-	await(t, process.Done())
-	exit := process.Exit()
-	require.True(t, exit.CutCall)
-	require.True(t, exit.Killed)
-	require.Empty(t, exit.Error)
-	require.False(t, exit.Failed())
-	require.Contains(t, exit.Reason, "cancelled call")
-}
-
 func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(2 * time.Second) }))
 	lease := e.lease(0, "me")
