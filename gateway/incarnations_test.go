@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"flag"
 	"math/rand/v2"
 	"strconv"
@@ -27,31 +26,6 @@ func (e *env) beside(slot int, incarnation int64) *process.Process {
 	require.NoError(e.t, err)
 	e.gateway.Open(p)
 	return p
-}
-
-func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
-	e := parallel(t, 2)
-	made, enough := e.callers(4)
-	var counted int64
-	for incarnation := int64(2); incarnation <= 6; incarnation++ {
-		for slot := range 2 {
-			worker := api.WorkerName("p", slot)
-			e.beside(slot, incarnation)
-			e.control.add(worker, incarnation) // the workflow has switched and drains the older one next
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
-			result := e.gateway.Drain(ctx, worker, incarnation-1)
-			cancel()
-			require.True(t, result.Drained)
-			usage, _ := e.gateway.Usage(worker, incarnation-1)
-			counted += usage.Requests
-			old, _ := e.processes.Get(worker, incarnation-1)
-			require.NoError(t, errorOf(old.Stop(t.Context(), time.Second)))
-		}
-	}
-	enough()
-	require.Positive(t, made.Load())
-	require.Positive(t, counted)
-	require.LessOrEqual(t, counted, made.Load())
 }
 
 // A program that releases sessions may keep a part of them to itself until it is drained.
