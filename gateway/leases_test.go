@@ -101,6 +101,7 @@ func TestInvalidLeases(t *testing.T) {
 		"no lease ID at all":           {"nonsense", 404, api.CodeLeaseNotFound},
 		"never granted":                {"p.0.1.99", 404, api.CodeLeaseNotFound},
 		"ended long ago":               {"p.0.1.2", 409, api.CodeLeaseFenced},
+		"the newest, returned":         {"p.0.1.5", 409, api.CodeLeaseFenced},
 		"of a worker that is not":      {"p.44.1.1", 404, api.CodeLeaseNotFound},
 		"of an incarnation before":     {"p.7.2.1", 409, api.CodeLeaseFenced},
 		"on another host":              {remote.ID, 404, api.CodeLeaseNotFound},
