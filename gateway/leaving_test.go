@@ -37,7 +37,7 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 		silent, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer silent.Close()
-		unused, err := dialPlain(address)
+		unused, err := dialPlain("tcp", address)
 		require.NoError(t, err)
 		defer unused.conn.Close()
 		if scheme == "https://" {
@@ -47,11 +47,10 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 		}
 		require.Eventually(t, func() bool { return e.gateway.Snapshot().Connections["tcp"] == 2 }, timeout, poll)
 		closed := background(func() error { return e.gateway.Close(context.Background()) })
-		status, p, err := unused.answer()
+		a, err := unused.answer()
 		require.NoError(t, err)
-		require.Equal(t, http.StatusRequestTimeout, status)
-		require.Equal(t, api.CodeUnavailable, p.Code)
-		require.False(t, p.Started)
+		a.requireProblem(t, http.StatusRequestTimeout, api.CodeUnavailable)
+		require.False(t, a.problem.Started)
 		require.NoError(t, await(t, closed), "the gateway does not wait for a handshake")
 	}
 }
@@ -59,14 +58,14 @@ func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) 
 const leavingClients = 32
 
 // Each call to a gateway that closes is answered, or certainly not started, even one that is sent on a connection which
-// was idle until then.
+// was idle until then. A client that is not the Go SDK has nothing but the answer to know that.
 func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		e := open(t, 1)
+		e := open(t, 1, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 		client := transport.New("", nil)
 		call := func() error {
-			reply, err := client.Do(t.Context(), e.gateway.Endpoint(), transport.Request{
+			reply, err := client.Do(t.Context(), "unix:"+e.config.Socket, transport.Request{
 				Method: "POST", Path: "/v1/pools/p/call/echo", Body: transport.RawBody([]byte(`"x"`)), Timeout: timeout,
 			})
 			if err == nil {
@@ -74,53 +73,27 @@ func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 			}
 			return err
 		}
-		require.NoError(t, call())
-		var all, answered sync.WaitGroup
-		answered.Add(leavingClients)
-		failed := make(chan error, leavingClients)
-		for range leavingClients {
-			all.Go(func() {
-				for first := true; ; first = false {
-					err := call()
-					if first {
-						answered.Done()
-					}
-					if err != nil {
-						failed <- err
-						return
-					}
-					<-time.After(rand.N(3 * leavingTime)) // the connection is idle
-				}
-			})
-		}
-		answered.Wait()
-		require.NoError(t, e.gateway.Close(context.Background()))
-		all.Wait()
-		close(failed)
-		for err := range failed {
-			var coded *api.Error
-			require.True(t, errors.As(err, &coded) && !coded.Started, "%v", err)
-		}
-		client.Close()
-	}
-}
-
-// A client that is not the Go SDK has nothing but the answer to know that its call was not started.
-func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) {
-	t.Parallel()
-	for range 10 {
-		e := open(t, 1, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 		var ready, all sync.WaitGroup
 		closing := make(chan struct{})
-		ready.Add(leavingClients)
+		ready.Add(2 * leavingClients)
 		for range leavingClients {
 			all.Go(func() {
-				c, err := dialPlain(strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
+				err := call()
+				assert.NoError(t, err)
+				ready.Done()
+				for ; err == nil; err = call() {
+					<-time.After(rand.N(3 * leavingTime)) // the connection is idle
+				}
+				var coded *api.Error
+				assert.True(t, errors.As(err, &coded) && !coded.Started, "%v", err)
+			})
+			all.Go(func() {
+				c, err := dialPlain("tcp", strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
 				if assert.NoError(t, err) {
 					defer c.conn.Close()
-					var status int
-					status, _, err = c.call()
-					assert.Equal(t, 200, status)
+					var first answer
+					first, err = c.ask(echoRequest)
+					assert.Equal(t, 200, first.status)
 				}
 				ready.Done()
 				<-closing
@@ -128,11 +101,11 @@ func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) 
 					return
 				}
 				<-time.After(rand.N(2 * time.Millisecond)) // about when the gateway takes its leave
-				status, p, err := c.call()
-				if assert.NoError(t, err, "each request is answered") && status != 200 {
-					assert.Contains(t, []int{408, 503}, status)
-					assert.Equal(t, api.CodeUnavailable, p.Code)
-					assert.False(t, p.Started)
+				a, err := c.ask(echoRequest)
+				if assert.NoError(t, err, "each request is answered") && a.status != 200 {
+					assert.Contains(t, []int{408, 503}, a.status)
+					assert.Equal(t, api.CodeUnavailable, a.problem.Code)
+					assert.False(t, a.problem.Started)
 				}
 			})
 		}
@@ -140,6 +113,7 @@ func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) 
 		close(closing)
 		require.NoError(t, e.gateway.Close(context.Background()))
 		all.Wait()
+		client.Close()
 	}
 }
 
@@ -149,31 +123,37 @@ type plainClient struct {
 	in   *bufio.Reader
 }
 
-func dialPlain(address string) (*plainClient, error) {
-	conn, err := net.Dial("tcp", address)
+func dialPlain(network, address string) (*plainClient, error) {
+	conn, err := net.Dial(network, address)
 	if err != nil {
 		return nil, err
 	}
 	return &plainClient{conn: conn, in: bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(timeout))
 }
 
-func (c *plainClient) call() (status int, p Problem, err error) {
-	const request = "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n\"x\""
-	if _, err = io.WriteString(c.conn, request); err != nil {
-		return 0, p, err
+const (
+	echoRequest   = "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n\"x\""
+	healthRequest = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+)
+
+// ask sends a request and reads the whole answer.
+func (c *plainClient) ask(request string) (answer, error) {
+	if _, err := io.WriteString(c.conn, request); err != nil {
+		return answer{}, err
 	}
 	return c.answer()
 }
 
-func (c *plainClient) answer() (status int, p Problem, err error) {
+func (c *plainClient) answer() (a answer, err error) {
 	response, err := http.ReadResponse(c.in, nil)
 	if err != nil {
-		return 0, p, err
+		return a, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != 200 {
-		err = json.Unmarshal(body, &p)
+	a.status, a.header = response.StatusCode, response.Header
+	a.body, err = io.ReadAll(response.Body)
+	if err == nil && a.status >= 400 {
+		err = json.Unmarshal(a.body, &a.problem)
 	}
-	return response.StatusCode, p, err
+	return a, err
 }
