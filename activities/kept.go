@@ -45,10 +45,8 @@ func (h *Host) Release() []api.ProcessUsage {
 		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		m.kept = keptNote{Usage: usage, Suspension: h.DataPlane.Suspension(p.Worker(), p.Incarnation()),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation())}
-		if usage.Requests > 0 {
-			all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
-				Usage: usage})
-		}
+		all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+			Usage: usage})
 	}
 	return all
 }

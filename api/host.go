@@ -113,12 +113,10 @@ type HostHeartbeat struct {
 	Agent *AgentReport `json:"agent,omitempty"`
 }
 
-// Used is what each process has served, of those that have served anything.
+// Used is what each process has served.
 func (h HostHeartbeat) Used() (all []ProcessUsage) {
 	for _, p := range h.Processes {
-		if p.Usage.Requests > 0 {
-			all = append(all, ProcessUsage{Process: p.Process, Usage: p.Usage})
-		}
+		all = append(all, ProcessUsage{Process: p.Process, Usage: p.Usage})
 	}
 	return all
 }

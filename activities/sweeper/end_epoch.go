@@ -107,8 +107,9 @@ func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRe
 		}
 	}
 	for _, w := range status.Workers {
-		if mayHaveProcess(w, r) {
-			names = append(names, api.WorkerName(status.Pool, w.Slot))
+		name := api.WorkerName(status.Pool, w.Slot)
+		if mayHaveProcess(w, r) || len(epochEnded(r, name).Used) > 0 { // or one drains there
+			names = append(names, name)
 		}
 	}
 	return names, nil

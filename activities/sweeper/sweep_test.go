@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // A server whose clock was an hour ahead closed a workflow. What closes in the hour after the correction must be found.
@@ -181,6 +182,18 @@ func TestASweepTellsOfAPoolWithoutAWorkerThatServes(t *testing.T) {
 	_, err := sweeper.concerned(t.Context(), listed[0], api.EndEpochRequest{Host: "gone"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"p", "p"}, down, "the end of the host's epoch does not wait for the next sweep")
+}
+
+// A rotation with surge leaves a process to drain on the host that is lost; the roster has its successor elsewhere.
+func TestTheEndOfAnEpochConcernsAWorkerWhoseProcessDrainsThere(t *testing.T) {
+	roster := []api.RosterEntry{{State: lifecycle.Ready, Host: "b"}, {Slot: 1, State: lifecycle.Ready, Host: "b"}}
+	temporal := answers(roster, nil, nil)
+	temporal.On("WorkflowService").Return(stickyQueues{})
+	last := api.HostHeartbeat{Processes: []api.ProcessReport{{Process: api.Process{Worker: "p/1", Incarnation: 3}}}}
+	names, err := (&Sweeper{Temporal: temporal}).concerned(t.Context(), api.PoolWorkflowID("p"),
+		api.EndEpochRequest{Host: "a", Usage: last.Used()})
+	require.NoError(t, err)
+	require.Equal(t, []string{"p/1"}, names)
 }
 
 // stickyQueues are those of a server that has none.
