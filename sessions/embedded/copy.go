@@ -36,15 +36,8 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, "copy session "+exact.ID, exact.ID, func(now int64) (*batch, error) {
-		replaced := s.sessions.Get(exact.ID)
-		switch {
-		case now < exact.ExpiresAt().UnixMilli():
-			return s.insertLocked(exact, body, replaced), nil
-		case replaced != nil:
-			return s.removeLocked(replaced), nil
-		}
-		return nil, nil
+	return s.write(ctx, "copy session "+exact.ID, exact.ID, func(int64) (*batch, error) {
+		return s.insertLocked(exact, body, s.sessions.Get(exact.ID)), nil
 	})
 }
 

@@ -72,20 +72,10 @@ func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
 		return err
 	}
 	return s.exchange(ctx, "copy session "+exact.ID, func(ctx context.Context) error {
-		now := s.config.Now()
-		if now.Before(exact.ExpiresAt()) {
-			if err := s.addToIndex(ctx, exact); err != nil {
-				return err
-			}
-		} else if err := s.markForReview(ctx, exact.ID); err != nil {
+		if err := s.addToIndex(ctx, exact); err != nil {
 			return err
 		}
-		stored, err := s.runWrite(ctx, putScript, exact, body, now).Int()
-		if err != nil {
-			return err
-		}
-		if stored == 0 {
-			_, err = s.removeFromIndex(ctx, now, exact.ID)
+		if err := s.runWrite(ctx, putScript, exact, body, s.config.Now()).Err(); err != nil {
 			return err
 		}
 		return s.addToIndex(ctx, exact) // again: a concurrent delete of this id may have removed it

@@ -45,15 +45,11 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return 1`)
-	// putScript replaces the session; an expired one is only deleted. It returns whether it stored one. Arguments: v, g,
-	// b, c, t, l.
+	// putScript replaces the session; one that has expired expires at once. Arguments: v, g, b, c, t, l.
 	putScript = redis.NewScript(`
-local left = tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])
 redis.call('DEL', KEYS[1])
-if left <= 0 then return 0 end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
-redis.call('PEXPIRE', KEYS[1], left)
-return 1`)
+return redis.call('PEXPIRE', KEYS[1], math.max(1, tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])))`)
 	// restoreScript stores a session unless a newer one exists (sessions.Header.MayReplace). It returns what it did: 0
 	// kept the one that exists, 1 created, 2 replaced, then the time of the last use. Arguments: v, g, b, c, t, l.
 	restoreScript = redis.NewScript(luaLoad + `
