@@ -3,7 +3,6 @@
 package filewatch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Options configure a Watcher. Dir, Paths, Debounce and Changed are required.
+// Options configure a Watcher. All but Ignore and Since are required.
 type Options struct {
 	// Dir is the absolute folder that paths and patterns with a slash are relative to.
 	Dir string
@@ -46,7 +45,6 @@ type Watcher struct {
 	notify  *fsnotify.Watcher
 	stop    chan struct{}
 	done    sync.WaitGroup
-	close   sync.Once
 
 	// Only the loop uses the following fields:
 	watched      map[string]bool // folders that notify watches
@@ -58,11 +56,6 @@ type Watcher struct {
 
 // Open starts watching. It fails if the operating system refuses a watcher.
 func Open(o Options) (*Watcher, error) {
-	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 || o.Changed == nil {
-		return nil, errors.New("watch files: Options need an absolute Dir, at least one path, a positive Debounce, and " +
-			"Changed")
-	}
-	o.Logger = cmp.Or(o.Logger, slog.Default())
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch files: %w", withAdvice(err))
@@ -83,13 +76,11 @@ func Open(o Options) (*Watcher, error) {
 	return w, nil
 }
 
-// Close stops the watcher and waits for it. It may be called more than once.
+// Close stops the watcher and waits for it. It is called once.
 func (w *Watcher) Close() {
-	w.close.Do(func() {
-		close(w.stop)
-		w.done.Wait()
-		_ = w.notify.Close()
-	})
+	close(w.stop)
+	w.done.Wait()
+	_ = w.notify.Close()
 }
 
 // withAdvice adds what to do to errors whose own text misleads.

@@ -214,18 +214,6 @@ func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
 	w.until([]string{"current/lib/a.py"})
 }
 
-func TestIncompleteOptionsAreRejected(t *testing.T) {
-	for name, o := range map[string]Options{
-		"no folder":   {Paths: []string{"a"}, Debounce: 1, Changed: func([]string) {}},
-		"no path":     {Dir: "/", Debounce: 1, Changed: func([]string) {}},
-		"no debounce": {Dir: "/", Paths: []string{"a"}, Changed: func([]string) {}},
-		"no receiver": {Dir: "/", Paths: []string{"a"}, Debounce: 1},
-	} {
-		_, err := Open(o)
-		require.Error(t, err, name)
-	}
-}
-
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		patterns string
