@@ -18,11 +18,10 @@ import (
 const (
 	EnvWorker      = "TEMPOOL_WORKER" // the worker's name, such as python/0
 	EnvIncarnation = tree.CookieEnv   // the incarnation's cookie
-	// protocol frames: the descriptor of the socket to read from, and to write to if the pipe is unused
-	EnvFD     = "TEMPOOL_FD"
-	EnvOut    = "TEMPOOL_OUT"    // protocol frames: the descriptor of the pipe to write to
-	EnvPort   = "PORT"           // protocol none: the TCP port of 127.0.0.1 to listen on
-	EnvSocket = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
+	EnvFD          = "TEMPOOL_FD"     // protocol frames: the descriptor of the socket to read from
+	EnvOut         = "TEMPOOL_OUT"    // protocol frames: the descriptor of the pipe to write to
+	EnvPort        = "PORT"           // protocol none: the TCP port of 127.0.0.1 to listen on
+	EnvSocket      = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
 )
 
 // environment merges the environment of a subprocess: the agent's PATH, without which most programs and scripts fail

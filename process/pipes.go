@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -23,7 +25,7 @@ const (
 type pipes struct {
 	logs   [2]*os.File // stdout (unless it carries the protocol) and stderr
 	frames *os.File    // protocol frames: what the worker reads; of a template: its control socket
-	out    *os.File    // and writes, unless it replies over the socket
+	out    *os.File    // and writes
 	stdin  *os.File    // protocol jsonrpc: what the worker reads
 	stdout *os.File    // and writes
 }
@@ -54,7 +56,11 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) (err
 	case protocolTemplate:
 		cmd.ExtraFiles = []*os.File{pair(&p.frames, launcher.SocketPair)}
 	case spec.ProtocolFrames:
-		cmd.ExtraFiles = []*os.File{pair(&p.frames, launcher.SocketPair), pair(&p.out, os.Pipe)}
+		socket := pair(&p.frames, launcher.SocketPair)
+		cmd.ExtraFiles = []*os.File{socket, pair(&p.out, os.Pipe)}
+		if err == nil {
+			err = unix.Shutdown(int(socket.Fd()), unix.SHUT_WR) // a frame written there fails with EPIPE
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("make pipes to the program: %w", err)

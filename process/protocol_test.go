@@ -196,70 +196,34 @@ func TestAnAnswerThatAWorkerWroteBeforeItExitedIsRead(t *testing.T) {
 	require.Zero(t, ends(t, p).Code)
 }
 
-// socketOnly is a worker that reads TEMPOOL_FD alone, and writes its frames to the socket it reads from.
-const socketOnly = `
-import os, signal, socket, struct, sys, time
+// byHand says hello on the descriptor that its argument names, and reads until the end of its connection.
+const byHand = `
+import os, signal, struct, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if "close" in sys.argv: os.closerange(4, 64)
-host = socket.socket(fileno=int(os.environ["TEMPOOL_FD"]))
-def take(n):
-    data = b""
-    while len(data) < n:
-        more = host.recv(n - len(data))
-        if not more: sys.exit(0)
-        data += more
-    return data
-def send(kind, id, payload): host.sendall(struct.pack(">IBBHII", 12 + len(payload), kind, 0, 0, id, 0) + payload)
-if "silent" in sys.argv: time.sleep(1000)
-send(1, 0, b'{"protocol": 1, "sdk": "by hand"}')
-while True:
-    length, kind, flags, m, id, h = struct.unpack(">IBBHII", take(16))
-    body = take(length - 12)
-    method = body[:m]
-    if kind == 2: send(6, id, body[m + h:])
-    if kind == 9: send(10, id, b"")
+hello = b'{"protocol": 1, "sdk": "by hand"}'
+os.write(int(os.environ[sys.argv[1]]), struct.pack(">IBBHII", 12 + len(hello), 1, 0, 0, 0, 0) + hello)
+while os.read(int(os.environ["TEMPOOL_FD"]), 4096): pass
 `
 
-// byHand is the spec of socketOnly. "close" makes it close every descriptor but the socket's, "silent" keeps it from
-// saying hello.
-func byHand(arguments ...string) spec.Spec {
+func TestAFrameOnTheSocketFailsInTheWorkerAndItsLog(t *testing.T) {
 	sp := spec.Default()
-	sp.Pool.Name, sp.Pool.Command = "p", append([]string{"python3", "-c", socketOnly}, arguments...)
-	return sp
-}
-
-func TestAWorkerMayUseOnlyItsSocket(t *testing.T) {
-	for name, sp := range map[string]spec.Spec{"its pipe open": byHand(), "its pipe closed": byHand("close")} {
-		t.Run(name, func(t *testing.T) {
-			p := begin(t, open(t), sp)
-			for _, text := range []string{"hello", "again", strings.Repeat("x", 1<<20)} {
-				require.Equal(t, text, call(t, p, "echo", text))
-			}
-			require.NoError(t, p.Probe(t.Context()))
-			p.requestStop(waitTimeout) // or an end of the connection would be taken for a fault; the program ignores TERM
-			require.NoError(t, p.Conn().Close())
-			exit := ends(t, p)
-			require.True(t, exit.Interrupted)
-			require.Zero(t, exit.Code)
-			require.Empty(t, exit.Signal)
-		})
-	}
+	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", byHand, EnvFD}
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "BrokenPipeError")
 }
 
 // TestAStopEndsAProgramThatExitsWithItsConnection: its launcher, such as npx, handles SIGTERM, and it does not.
 func TestAStopEndsAProgramThatExitsWithItsConnection(t *testing.T) {
-	sp := byHand()
-	sp.Pool.Command = []string{"sh", "-c", `trap "exit 0" TERM; python3 -c "$0" & wait`, socketOnly}
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command = "p", []string{"sh", "-c",
+		`trap "exit 0" TERM; python3 -c "$0" TEMPOOL_OUT & wait`, byHand}
 	p := begin(t, open(t), sp)
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	exit, err := p.Stop(ctx, time.Hour)
 	require.NoError(t, err)
 	require.Zero(t, exit.Code)
-}
-
-func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {
-	startsTooLate(t, open(t), byHand("close", "silent"), "")
 }
 
 func TestAWorkerMakesHostCalls(t *testing.T) {

@@ -15,7 +15,7 @@ const (
 
 // Values of pool.protocol: how requests reach a worker.
 const (
-	ProtocolFrames  = "frames"  // binary frames on the socket at fd 3, what the SDKs speak
+	ProtocolFrames  = "frames"  // binary frames on descriptors of their own, what the SDKs speak
 	ProtocolJSONRPC = "jsonrpc" // JSON-RPC 2.0 over stdin and stdout
 	ProtocolNone    = "none"    // the program listens on $PORT
 )

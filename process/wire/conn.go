@@ -24,8 +24,7 @@ type codec interface {
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
 	read(c *Conn) error
-	// inputs are the streams that read reads, and input is the one that carries the worker's messages.
-	inputs() []any
+	// input is the stream that read reads.
 	input() any
 }
 

@@ -25,30 +25,23 @@ type hostHello struct {
 
 // frames is the codec of docs/protocol.md.
 type frames struct {
-	in     io.Reader
-	max    int64         // bytes of a payload
-	socket *socketReader // the other channel that the worker may write to; nil for none
-	reply  replyChoice
-	ready  chan struct{} // closed when hello is set
-	hello  Hello
+	in    io.Reader
+	max   int64         // bytes of a payload
+	ready chan struct{} // closed when hello is set
+	hello Hello
 }
 
 // NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes
-// both. If out is another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable os.File), the
-// worker may write to the socket instead: the Conn reads the channel of the worker's first bytes, and ignores the end
-// of the other (reply_channel.go). On Linux the Conn writes to a duplicate of a Unix socket (socket_linux.go), and
-// closes out as soon as it does not read from it. Streams that implement syscall.Conn in non-blocking mode are written
-// without handing over to another goroutine.
+// both. If out is another stream than in, on Linux the Conn writes to a duplicate of a Unix socket (socket_linux.go),
+// and closes out at once. Streams that implement syscall.Conn in non-blocking mode are written without handing over to
+// another goroutine.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{})}
 	if any(in) != any(out) {
-		out, d.socket = splitSocket(out)
+		out = unpolled(out)
 	}
 	c := newConn(d, in, out, o)
-	if d.socket != nil {
-		c.closers = append(c.closers, d.socket)
-	}
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {
 		return nil, err
@@ -146,29 +139,10 @@ func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
 	return dst
 }
 
-func (d *frames) inputs() []any {
-	if d.socket != nil {
-		return []any{d.in, d.socket.Reader}
-	}
-	return []any{d.in}
-}
-
-func (d *frames) input() any {
-	if d.reply.current() == replySocket {
-		return d.socket.Reader
-	}
-	return d.in
-}
+func (d *frames) input() any { return d.in }
 
 func (d *frames) read(c *Conn) error {
-	if d.socket != nil {
-		return d.readBoth(c)
-	}
-	return d.readFrames(c, newFrameReader(d.in, d.max))
-}
-
-// readFrames handles the frames of a stream until its end.
-func (d *frames) readFrames(c *Conn, r frameReader) error {
+	r := newFrameReader(d.in, d.max)
 	for {
 		h, rest, owned, err := r.next()
 		if err != nil {

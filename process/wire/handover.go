@@ -61,10 +61,8 @@ func (c *Conn) quiesce(ctx context.Context) error {
 	if err := c.awaitQuiet(ctx, func() bool { return c.InFlight() == 0 }); err != nil {
 		return err
 	}
-	for _, stream := range c.codec.inputs() {
-		if err := stopReading(stream); err != nil && stream == c.codec.input() { // the other channel may be closed
-			return err
-		}
+	if err := stopReading(c.codec.input()); err != nil {
+		return err
 	}
 	select {
 	case <-c.readEnded:
@@ -189,11 +187,7 @@ func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (*Co
 	o = o.withDefaults()
 	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{}), hello: *s.Hello}
 	close(d.ready)
-	writer, reader := splitSocket(out)
-	if reader != nil {
-		reader.Close() // the worker writes to in
-	}
-	c := newConn(d, in, writer, o)
+	c := newConn(d, in, unpolled(out), o)
 	c.restore(s)
 	c.start()
 	return c, nil

@@ -10,38 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes are the worker's side of two pipes with which a host speaks frames: only those are handed over.
-type pipes struct {
-	*os.File // in
-	out      *os.File
-}
-
-func (p pipes) Write(data []byte) (int, error) { return p.out.Write(data) }
-
-func newPipedPeer(t *testing.T) (*Conn, *peer) {
-	t.Helper()
-	fromWorker, out, err := os.Pipe()
-	require.NoError(t, err)
-	in, toWorker, err := os.Pipe()
-	require.NoError(t, err)
-	c, err := NewFrames(fromWorker, toWorker, Options{})
-	require.NoError(t, err)
-	p := &peer{t: t, conn: pipes{in, out}, r: newFrameReader(in, DefaultMaxMessage)}
-	t.Cleanup(func() {
-		in.Close()
-		out.Close()
-		_ = c.Close()
-	})
-	hello, err := ReadFrame(in, DefaultMaxMessage)
-	require.NoError(t, err)
-	require.Equal(t, FrameHello, hello.Type)
-	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
-	require.NoError(t, AwaitReady(t.Context(), c))
-	return c, p
-}
-
 func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
-	c, p := newPipedPeer(t)
+	c, p := newPeer(t, Options{})
 	first := callAsync(context.Background(), c, Request{Method: "m"})
 	request := p.read()
 	type handed struct {
@@ -82,7 +52,7 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 }
 
 func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
-	c, p := newPipedPeer(t)
+	c, p := newPeer(t, Options{})
 	data, err := AppendFrame(nil, Frame{Type: FrameHostCall, ID: 1, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	require.NoError(t, err)
 	require.NoError(t, errorOf(p.conn.Write(data[:len(data)-1])))
@@ -94,7 +64,7 @@ func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
 }
 
 func TestAHandOverOfABusyWorkerEndsWithItsContext(t *testing.T) {
-	c, p := newPipedPeer(t)
+	c, p := newPeer(t, Options{})
 	pending := callAsync(context.Background(), c, Request{Method: "m"})
 	p.read()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -107,7 +77,7 @@ func TestAHandOverOfABusyWorkerEndsWithItsContext(t *testing.T) {
 
 // A process that is frozen, or hangs, answers no ping.
 func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
-	c, p := newPipedPeer(t)
+	c, p := newPeer(t, Options{})
 	before := make(chan error, 1)
 	go func() { before <- c.Ping(t.Context()) }()
 	ping := p.read()

@@ -34,8 +34,7 @@ func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn
 	return ResumeJSONRPC(r, w, framing, State{}, o)
 }
 
-func (d *jsonrpc) inputs() []any { return []any{d.in} }
-func (d *jsonrpc) input() any    { return d.in }
+func (d *jsonrpc) input() any { return d.in }
 
 func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
 	var digits [10]byte

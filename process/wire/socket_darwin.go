@@ -2,7 +2,5 @@ package wire
 
 import "io"
 
-// splitSocket leaves out as it is: other systems' pollers watch reading and writing separately.
-func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
-	return out, newSocketReader(out)
-}
+// unpolled leaves out as it is: other systems' pollers watch reading and writing separately.
+func unpolled(out io.WriteCloser) io.WriteCloser { return out }

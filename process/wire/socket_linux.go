@@ -21,14 +21,12 @@ type socketWriter struct {
 	polled *os.File     // guarded by mu: that of a blocked Write
 }
 
-// splitSocket returns the writing and the reading side of out. The writing side of a non-blocking Unix socket is a
-// socketWriter on a duplicate descriptor, unless the process is out of descriptors; out then belongs to the reading
-// side, or is closed if that is nil (newSocketReader).
-func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
-	reader := newSocketReader(out)
+// unpolled replaces and closes out, a non-blocking Unix socket, by a socketWriter on a duplicate descriptor. It returns
+// any other stream as it is, and the socket too if the process is out of descriptors.
+func unpolled(out io.WriteCloser) io.WriteCloser {
 	raw := rawNonBlocking(out)
 	if raw == nil {
-		return out, reader
+		return out
 	}
 	fd := -1
 	err := raw.Control(func(original uintptr) {
@@ -41,14 +39,10 @@ func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 		}
 	})
 	if err != nil || fd < 0 {
-		return out, reader
+		return out
 	}
-	if reader != nil {
-		reader.closer = out
-	} else {
-		out.Close() // the socket stays open in its duplicate
-	}
-	return &socketWriter{fd: fd}, reader
+	out.Close() // the socket stays open in its duplicate
+	return &socketWriter{fd: fd}
 }
 
 // control calls f with the descriptor.

@@ -36,7 +36,7 @@ type connection struct {
 	in     net.Conn
 
 	outMu sync.Mutex
-	out   io.WriteCloser // in itself if there is no pipe
+	out   io.WriteCloser // in itself for a pipe in memory
 
 	maxMessage atomic.Int64
 	calls      sync.WaitGroup  // and notifications

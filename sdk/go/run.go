@@ -31,23 +31,19 @@ func Run() {
 	if os.Getenv("TEMPOOL_TEMPLATE") != "" {
 		log.Fatal("tempool: a Go program cannot fork, because its runtime has several threads; remove start.fork")
 	}
-	socket, found := descriptor("TEMPOOL_FD")
-	if !found {
+	socket, readable := descriptor("TEMPOOL_FD")
+	pipe, writable := descriptor("TEMPOOL_OUT")
+	if !readable || !writable {
 		fmt.Fprintf(os.Stderr, howToStart, filepath.Base(os.Args[0]))
 		os.Exit(2)
 	}
-	pipe, hasPipe := descriptor("TEMPOOL_OUT")
 	file := os.NewFile(uintptr(socket), "host")
 	in, err := net.FileConn(file)
 	if err != nil {
 		log.Fatalf("tempool: TEMPOOL_FD is not a socket: %v", err)
 	}
 	_ = file.Close() // FileConn has duplicated it
-	out := io.WriteCloser(in)
-	if hasPipe {
-		out = os.NewFile(uintptr(pipe), "answers")
-	}
-	os.Exit(program.serve(in, out))
+	os.Exit(program.serve(in, os.NewFile(uintptr(pipe), "answers")))
 }
 
 // serve runs the hooks and serves one connection; it returns the exit code of the program.

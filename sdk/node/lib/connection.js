@@ -15,7 +15,7 @@ const maxHostCallId = 0x3fffffff
 export class Connection {
   maxMessage = frames.MAX_MESSAGE
   #socket
-  #out // the socket itself if there is no pipe
+  #out
   #methods
   #onHealth
   #buffered = [] // data read and not yet decoded
@@ -40,8 +40,8 @@ export class Connection {
     this.done = new Promise((resolve, reject) => {
       this.#end = { resolve, reject }
     })
-    this.#socket = new net.Socket({ fd, readable: true, writable: out === null })
-    this.#out = out === null ? this.#socket : new net.Socket({ fd: out, readable: false, writable: true })
+    this.#socket = new net.Socket({ fd, readable: true, writable: false })
+    this.#out = new net.Socket({ fd: out, readable: false, writable: true })
     this.#out.setMaxListeners(0) // each blocked stream adds a listener
     this.#socket.on('data', (data) => this.#read(data))
     this.#socket.on('end', () => this.#finish(this.#size ? new ProtocolError('the stream ended within a frame') : null))

@@ -133,7 +133,7 @@ export class Worker {
     }
     const fd = descriptor('TEMPOOL_FD')
     const out = descriptor('TEMPOOL_OUT')
-    if (fd === null) {
+    if (fd === null || out === null) {
       process.stderr.write(howToStart(path.basename(process.argv[1] ?? 'worker.mjs')))
       process.exit(2)
     }

@@ -30,16 +30,18 @@ class Host {
 
   constructor(program, env) {
     this.child = spawn(process.execPath, ['--input-type=module', '-e', head + program], {
-      env: { ...process.env, NODE_TEST_CONTEXT: undefined, TEMPOOL_FD: '3', ...env },
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+      env: { ...process.env, NODE_TEST_CONTEXT: undefined, TEMPOOL_FD: '3', TEMPOOL_OUT: '4', ...env },
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe'],
     })
     this.exited = once(this.child, 'close')
     this.socket = this.child.stdio[3]
+    const answers = this.child.stdio[4]
     for (const out of [this.child.stdout, this.child.stderr]) out.on('data', (text) => { this.log += text })
     this.socket.on('error', () => {}) // seen as the end
-    this.socket.on('close', () => this.#end())
-    this.socket.on('end', () => this.#end())
-    this.socket.on('data', (data) => {
+    answers.on('error', () => {})
+    answers.on('close', () => this.#end())
+    answers.on('end', () => this.#end())
+    answers.on('data', (data) => {
       this.#buffer = Buffer.concat([this.#buffer, data])
       for (let frame; (frame = frames.decode(this.#buffer)); this.#buffer = this.#buffer.subarray(frame.size)) this.#frames.push(frame)
       this.#waiting?.()

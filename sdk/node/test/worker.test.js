@@ -283,7 +283,7 @@ test('start hooks run before ready, and a failing one fails the start', async (t
 })
 
 test('run outside of tempool prints help', () => {
-  for (const fd of [undefined, 'x', '200']) {
+  for (const fd of [undefined, 'x', '200', '2']) {
     const done = spawnSync(process.execPath, ['--input-type=module', '-e', head + 'run()'], {
       env: { ...process.env, TEMPOOL_FD: fd }, encoding: 'utf8', timeout: 120_000,
     })

@@ -167,7 +167,7 @@ class Stream:
         stop reading ends the child; a host call raises HostError."""
         if self.detached:
             return  # a child of the child, in which the descriptors may be others
-        taken = {self.socket.detach(), self.out}
+        taken = (self.socket.detach(), self.out)
         try:
             # Kept open, because subprocess.Popen requires that of pass_fds even if preexec_fn is yet to put files there.
             null = os.open(os.devnull, os.O_WRONLY)

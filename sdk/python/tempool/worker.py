@@ -174,10 +174,10 @@ class Worker:
             template.serve(control, self._on_start, self._before_fork)
             self._on_start = self._after_fork
         fd, out = _descriptor("TEMPOOL_FD"), _descriptor("TEMPOOL_OUT")
-        if fd is None:
+        if fd is None or out is None:
             sys.stderr.write(_HOW_TO_START % os.path.basename(sys.argv[0] or "worker.py"))
             sys.exit(2)
-        sys.exit(self._serve(Stream(fd, fd if out is None else out), threads))
+        sys.exit(self._serve(Stream(fd, out), threads))
 
     def _serve(self, connection: Any, threads: int) -> int:
         for stream in (sys.stdout, sys.stderr):

@@ -20,13 +20,14 @@ class Host:
     def __init__(self, program, max_message=1 << 20, env=None, hello=True):
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(TIMEOUT)
-        fd = theirs.fileno()
-        os.set_inheritable(fd, True)
+        self.answers, out = os.pipe()
+        fds = [theirs.fileno(), out]
         self.logs = tempfile.TemporaryFile()
-        environ = dict(os.environ, PYTHONPATH=SDK, TEMPOOL_FD=str(fd), **(env or {}))
+        environ = dict(os.environ, PYTHONPATH=SDK, TEMPOOL_FD=str(fds[0]), TEMPOOL_OUT=str(out), **(env or {}))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program], env=environ, pass_fds=[fd], stdout=self.logs, stderr=subprocess.STDOUT)
+            [sys.executable, "-c", program], env=environ, pass_fds=fds, stdout=self.logs, stderr=subprocess.STDOUT)
         theirs.close()
+        os.close(out)
         self.buffer = b""
         self.ids = 0
         if hello:
@@ -38,6 +39,7 @@ class Host:
 
     def __exit__(self, *_):
         self.socket.close()
+        os.close(self.answers)
         try:
             self.process.wait(TIMEOUT)
         finally:
@@ -56,7 +58,8 @@ class Host:
                 if len(self.buffer) >= size:
                     frame, self.buffer = self.buffer[:size], self.buffer[size:]
                     return frames.decode(frame)
-            data = self.socket.recv(1 << 16)
+            assert self.ready(TIMEOUT), "no frame: " + self.log()
+            data = os.read(self.answers, 1 << 16)
             if not data:
                 return None
             self.buffer += data
@@ -69,7 +72,11 @@ class Host:
 
     def silent(self, seconds=0.1):
         """Whether nothing comes for a while."""
-        return not self.buffer and not select.select([self.socket], [], [], seconds)[0]
+        return not self.buffer and not self.ready(seconds)
+
+    def ready(self, seconds):
+        """Whether there is something to read, or the end, within a while."""
+        return bool(select.select([self.answers], [], [], seconds)[0])
 
     def request(self, method, payload=b"", headers=None):
         self.ids += 1

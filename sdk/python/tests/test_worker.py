@@ -395,7 +395,7 @@ class Lifecycle(unittest.TestCase):
 
     def test_run_outside_of_tempool_prints_help(self):
         env = {k: v for k, v in os.environ.items() if k != "TEMPOOL_FD"}
-        for more in ({}, {"TEMPOOL_FD": "x"}, {"TEMPOOL_FD": "200"}):
+        for more in ({}, {"TEMPOOL_FD": "x"}, {"TEMPOOL_FD": "200"}, {"TEMPOOL_FD": "2"}):
             done = subprocess.run([sys.executable, "-c", HEAD + "tempool.run()"], env=dict(env, PYTHONPATH=SDK, **more),
                                   capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(done.returncode, 2)
