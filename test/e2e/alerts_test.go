@@ -165,8 +165,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	changing.Pool.Command = []string{"python3", "broken.py"}
 	_, err := changed.Apply(t.Context(), changing)
 	require.NoError(t, err)
-	_, err = killed.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
-	require.NoError(t, err)
+	env.restart(killed, api.RestartRequest{Reason: "by hand"})
 	mustRequest(t, gateway, "POST", "/v1/pools/ill/call/fall_ill", "[]", "")
 
 	// Problems that occur again and again.

@@ -26,8 +26,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	left := env.startAgent("left", "--capacity", "2")
 	pool, notes := env.startTroublePool("spread", 2)
 	env.startAgent("right", "--capacity", "2")
-	_, err := pool.Scale(t.Context(), 4)
-	require.NoError(t, err)
+	scales(4)(env, pool)
 	for slot, worker := range env.waitReady(pool, 4).Workers {
 		require.Equal(t, []string{"left", "right"}[slot/2], worker.Host)
 	}

@@ -121,9 +121,7 @@ func TestAContainerPoolFromItsStartToItsStop(t *testing.T) {
 	require.ErrorIs(t, pool.Call(t.Context(), "die", nil, nil), tempool.ErrWorkerCrashed)
 	third, _ := serves(second)
 
-	number := 0
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &number})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Worker: new(int)})
 	serves(third)
 
 	datagrams, err := net.Dial("udp", net.JoinHostPort(network.its, "9"))

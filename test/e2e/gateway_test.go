@@ -132,8 +132,7 @@ func rollingRestart(env *testEnv) {
 	sp.Rotation.Surge, sp.Rotation.DrainTimeout = false, spec.Duration(waitTimeout)
 	pool := env.startPool(sp)
 	l := startLoad(t, env.gatewayClient("host"), "/v1/pools/rolling/call/echo", 100, 1)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Reason: "under load"})
 	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		if status, err := pool.Status(t.Context()); err == nil {
 			require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")

@@ -202,8 +202,7 @@ func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	replaced := env.startPool(s)
 	held := checkout(replaced)
 	callLease(t, held, "echo")
-	_, err := replaced.Restart(t.Context(), api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
-	require.NoError(t, err)
+	env.restart(replaced, api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	// starts that a busy Temporal has lost have used numbers, too
 	successor := env.waitState(replaced, 0, lifecycle.Draining).Successor
 	require.Greater(t, successor, held.Incarnation)
@@ -234,7 +233,7 @@ func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	state := env.waitState(replaced, 0, lifecycle.Ready)
 	require.Equal(t, successor, state.Incarnation, "no process is started")
 	require.Contains(t, processes, state.PID)
-	_, err = held.CallRaw(t.Context(), "echo", nil)
+	_, err := held.CallRaw(t.Context(), "echo", nil)
 	require.Error(t, err, "the lease was on the process that was replaced")
 	answer, err := replaced.CallRaw(t.Context(), "echo", []byte(`"new"`))
 	require.NoError(t, err)

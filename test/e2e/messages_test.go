@@ -92,8 +92,7 @@ func sessionWorkflowsContinue(env *testEnv) {
 	})
 	require.NoError(t, handle.Get(t.Context(), nil))
 	env.waitState(pool, worker, lifecycle.Stopped)
-	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})
 	after := env.waitState(pool, worker, lifecycle.Ready)
 	require.Greater(t, after.Incarnation, before.Incarnation)
 }

@@ -157,8 +157,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
 	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "test"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Worker: new(1), Reason: "test"})
 	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > started[0].Incarnation &&
 			v.Workers[1].Incarnation > started[1].Incarnation
@@ -201,8 +200,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 			}
 		}
 	}
-	_, err = pool.Scale(t.Context(), 1)
-	require.NoError(t, err)
+	scales(1)(env, pool)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/0")) == 0
 	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed; the suspended one goes first")

@@ -80,8 +80,7 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 				_, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout}) // and never returned
 				require.NoError(t, err)
 			}
-			_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
-			require.NoError(t, err)
+			env.restart(pool, api.RestartRequest{Reason: "by hand"})
 			replaced(pool, before, "killing")
 			counted(pool)
 			env.stopPool(pool)

@@ -83,8 +83,7 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	env.waitFor(pool, "the killed process was replaced", func(v api.PoolWorkers) bool {
 		return v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
 	})
-	_, err = pool.Restart(t.Context(), api.RestartRequest{Reason: "legible-restart"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Reason: "legible-restart"})
 	env.waitFor(pool, "the workers have restarted",
 		func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
 	stored := string(env.stored())

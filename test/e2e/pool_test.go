@@ -43,8 +43,7 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	env.waitFor(pool, "the pool still receives reports of its workers", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > after.Workers[0].Incarnation
 	})
-	_, err := pool.Scale(t.Context(), 1)
-	require.NoError(t, err)
+	scales(1)(env, pool)
 	env.waitReady(pool, 1)
 	env.stopPool(pool)
 	require.Empty(t, hostProcesses("endless"))
@@ -74,11 +73,8 @@ func haltedRestart(env *testEnv) {
 	s.Rotation.DrainTimeout = spec.Duration(waitTimeout)
 	pool := env.startPool(s)
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Slot: &slot})
-	restart := func() {
-		_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
-		require.NoError(t, err)
-	}
-	restart()
+	restart := api.RestartRequest{Reason: "new moon"}
+	env.restart(pool, restart)
 	halted, err := pool.HaltRollout(t.Context(), api.Control{Reason: "odd answers", By: "ada"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, halted.Waiting)
@@ -87,7 +83,7 @@ func haltedRestart(env *testEnv) {
 		return v.Rollout != nil && v.Rollout.ByOperator && len(v.Rollout.Current) == 0 && v.Ready == 2 &&
 			v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation == 1
 	})
-	restart()
+	env.restart(pool, restart)
 	env.waitFor(pool, "both have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation > first.Workers[0].Incarnation &&
 			v.Workers[1].Incarnation > 1
@@ -113,8 +109,7 @@ func poolStartedAgain(env *testEnv) {
 	pool := env.startPool(echoSpec("again", 1))
 	for range 12 { // more than recovery.max_consecutive_failures
 		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
-		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
-		require.NoError(t, err)
+		env.restart(pool, api.RestartRequest{Worker: new(int)})
 		env.waitLater(pool, "it has restarted", before)
 	}
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})

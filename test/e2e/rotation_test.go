@@ -137,15 +137,14 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 		least <- fewest
 	}()
 
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Reason: "on request"})
 	all("all have restarted", func(worker api.Worker) bool { return worker.RotationsByReason["operator"] == 1 })
 	said("on request")
 
 	s.Pool.Env["GREETING"] = "hello"
 	// reached within seconds, but not by so many workers at a time that a slow machine does nothing else
 	s.Rotation.MaxRequests = 400
-	_, err = pool.Apply(t.Context(), s)
+	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	all("all have the new spec", func(worker api.Worker) bool {
 		return worker.RotationsByReason["spec"] == 1 && worker.SpecVersion == 2

@@ -61,6 +61,16 @@ func TestSessionsMigrateAndAreReleased(t *testing.T) {
 	})
 }
 
+// migrated is the result of a migration of a session to a worker.
+func (env *testEnv) migrated(pool *tempool.Pool, session, to string) api.SessionMoves {
+	env.t.Helper()
+	migration, err := pool.Session(session).Migrate(env.t.Context(), api.MigrateSessionRequest{To: to})
+	require.NoError(env.t, err)
+	moves, err := migration.Wait(env.t.Context())
+	require.NoError(env.t, err)
+	return moves
+}
+
 func sessionMigrates(env *testEnv) {
 	t := env.t
 	s, markers := movingSpec(t, "move", 2)
@@ -69,13 +79,9 @@ func sessionMigrates(env *testEnv) {
 	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
-	migration, err := pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
-	require.NoError(t, err)
-	moves, err := migration.Wait(t.Context())
-	require.NoError(t, err)
 	require.Equal(t, api.SessionMoves{
 		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
-	}, moves)
+	}, env.migrated(pool, "mine", to))
 	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"),
 		"the new worker has the value and gets the calls")
 
@@ -85,11 +91,8 @@ func sessionMigrates(env *testEnv) {
 	// If a worker dies while it loads a session, the session stays with its previous worker.
 	const slow = "slow"
 	storeInSession(t, client, "move", slow, "precious")
-	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"}) // unless it is there
-	require.NoError(t, err)
-	_, err = migration.Wait(t.Context())
-	require.NoError(t, err)
-	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
+	env.migrated(pool, slow, "move/0") // unless it is there
+	migration, err := pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
 	require.NoError(t, err)
 	_, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
 	require.ErrorIs(t, err, api.ErrBusy, "one migration of a session at a time")
@@ -106,11 +109,8 @@ func sessionMigrates(env *testEnv) {
 	_, err = migration.Wait(t.Context())
 	require.ErrorIs(t, err, api.ErrWorkerCrashed)
 	require.ErrorContains(t, err, "everything undone")
-	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"})
-	require.NoError(t, err)
-	moves, err = migration.Wait(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "it is already bound to move/0", moves.Note, "the session is still bound to its worker")
+	require.Equal(t, "it is already bound to move/0", env.migrated(pool, slow, "move/0").Note,
+		"the session is still bound to its worker")
 	ran := env.hooksOf(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)

@@ -69,8 +69,7 @@ func releasedBeforeAnEnd(env *testEnv) {
 				}
 			})
 		}
-		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-		require.NoError(t, err)
+		env.restart(pool, api.RestartRequest{Worker: &worker})
 		require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond,
 			"the next process serves")
 		cancel()
@@ -88,15 +87,10 @@ func releasedByAnIdleWorker(env *testEnv) {
 	pool := env.startPool(s)
 	home := storeInSession(t, client, "smaller", "first", "of value")
 	if storeInSession(t, client, "smaller", "second", "before") == home { // each worker has a session, whichever goes
-		to := map[string]string{"smaller/0": "smaller/1", "smaller/1": "smaller/0"}[home]
-		migration, err := pool.Session("second").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
-		require.NoError(t, err)
-		_, err = migration.Wait(t.Context())
-		require.NoError(t, err)
+		env.migrated(pool, "second", map[string]string{"smaller/0": "smaller/1", "smaller/1": "smaller/0"}[home])
 	}
 	require.NotEqual(t, home, storeInSession(t, client, "smaller", "second", "of value"))
-	_, err := pool.Scale(t.Context(), 1)
-	require.NoError(t, err)
+	scales(1)(env, pool)
 	env.waitReady(pool, 1)
 	for _, session := range []string{"first", "second"} {
 		value, _, err := valueOf(t.Context(), client, "smaller", session)

@@ -130,8 +130,7 @@ func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	mustRequest(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
 
 	env.startAgent("second", "--capacity", "1")
-	_, err := pool.Scale(t.Context(), 2)
-	require.NoError(t, err)
+	scales(2)(env, pool)
 	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; ` +
 		`to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {

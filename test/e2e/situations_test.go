@@ -79,6 +79,12 @@ func restarts(when string) func(*spec.Spec) {
 	return func(s *spec.Spec) { s.Recovery.Restart = when }
 }
 
+func (env *testEnv) restart(pool *tempool.Pool, request api.RestartRequest) {
+	env.t.Helper()
+	_, err := pool.Restart(env.t.Context(), request)
+	require.NoError(env.t, err)
+}
+
 func scales(size int) func(*testEnv, *tempool.Pool) {
 	return func(env *testEnv, p *tempool.Pool) {
 		_, err := p.Scale(env.t.Context(), size)

@@ -148,13 +148,10 @@ func frozenWorkers(env *testEnv) {
 		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
 			20*time.Millisecond)
 
-		worker := 0
-		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-		require.NoError(t, err)
+		env.restart(pool, api.RestartRequest{Worker: new(int)})
 		env.waitState(pool, 0, lifecycle.Ready)
 		pid, descendant = env.frozenWorker(pool)
-		_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
-		require.NoError(t, err)
+		env.restart(pool, api.RestartRequest{Worker: new(int)})
 		env.waitFor(pool, "a restart replaces the frozen process",
 			func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != pid })
 		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,

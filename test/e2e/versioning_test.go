@@ -110,8 +110,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	group.Wait()
 	leases.requireExclusive(t)
 	env.waitReady(pool, s.Pool.Size)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "so that the pool has a workflow task"})
-	require.NoError(t, err)
+	env.restart(pool, api.RestartRequest{Reason: "so that the pool has a workflow task"})
 	env.waitBuild("1.0", ids...)
 	env.waitFor(pool, "the workers have restarted",
 		func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
