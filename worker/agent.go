@@ -301,7 +301,7 @@ func (a *Agent) join(ctx context.Context) error {
 
 // runBackground runs what watches this host until the agent stops.
 func (a *Agent) runBackground(control lease.Control) {
-	j := &janitor{temporal: a.temporal, processes: a.processes, log: a.log}
+	j := &janitor{temporal: a.temporal, control: control, processes: a.processes, log: a.log}
 	changed := func(pool, host string, files []string) {
 		a.processes.ReplaceTemplates(pool) // before its workers restart
 		a.outbox.changed(pool, host, files)

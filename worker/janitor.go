@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/activities/sweeper"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
@@ -21,13 +22,14 @@ import (
 // idle workers cost Temporal.
 type janitor struct {
 	temporal  client.Client
+	control   lease.Control
 	processes *process.Supervisor
 	log       *slog.Logger
 }
 
 const (
 	janitorInterval    = 20 * time.Second
-	janitorTimeout     = 10 * time.Second // of one request
+	janitorTimeout     = 10 * time.Second // of one description; control bounds its requests itself
 	janitorStopTimeout = time.Minute      // of one process
 	janitorStopGrace   = 5 * time.Second
 )
@@ -52,13 +54,13 @@ func (j *janitor) sweep(ctx context.Context) {
 		if pools[name].names(slot, p.Incarnation()) {
 			continue
 		}
-		logger, id := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation()), api.WorkerWorkflowID(name, slot)
-		var state api.WorkerState
-		switch {
-		case j.isClosed(ctx, id):
+		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
+		if j.isClosed(ctx, api.WorkerWorkflowID(name, slot)) {
 			logger.Warn("stopping process: its workflow is closed")
 			stops.Go(func() { j.stop(ctx, p) })
-		case j.query(ctx, id, api.QueryState, &state) && isStale(state, p.Incarnation()):
+			continue
+		}
+		if state, err := j.control.State(ctx, p.Worker()); err == nil && isStale(state, p.Incarnation()) {
 			logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
 			p.Kill("its worker has moved on to another incarnation")
 		}
@@ -78,9 +80,8 @@ func (r poolRecord) names(slot int, incarnation int64) bool {
 }
 
 func (j *janitor) pool(ctx context.Context, name string) poolRecord {
-	id := api.PoolWorkflowID(name)
-	var status api.PoolStatus
-	if j.isClosed(ctx, id) || !j.query(ctx, id, api.QueryStatus, &status) {
+	status, err := j.control.Status(ctx, name)
+	if err != nil {
 		return nil
 	}
 	record := poolRecord{}
@@ -108,14 +109,6 @@ func (j *janitor) isClosed(ctx context.Context, id string) bool {
 func isStale(state api.WorkerState, incarnation int64) bool {
 	return incarnation != state.Incarnation && incarnation != state.Successor &&
 		!slices.Contains(state.Draining, incarnation)
-}
-
-// query queries a workflow; false while it does not answer.
-func (j *janitor) query(ctx context.Context, id, name string, answer any) bool {
-	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
-	defer cancel()
-	value, err := j.temporal.QueryWorkflow(ctx, id, "", name)
-	return err == nil && value.Get(answer) == nil
 }
 
 func (j *janitor) stop(ctx context.Context, p *process.Process) {

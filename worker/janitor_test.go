@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"go.temporal.io/sdk/mocks"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -31,6 +33,21 @@ func TestAPoolVouchesForTheIncarnationsOfItsRoster(t *testing.T) {
 	require.False(t, poolRecord(nil).names(0, 0), "the pool did not answer")
 }
 
+// fixedControl has one pool, and the states of its workers.
+type fixedControl struct {
+	lease.Control // panics if another method is called
+	roster        []api.RosterEntry
+	states        map[string]api.WorkerState
+}
+
+func (c fixedControl) Status(context.Context, string) (api.PoolStatus, error) {
+	return api.PoolStatus{Workers: c.roster}, nil
+}
+
+func (c fixedControl) State(_ context.Context, worker string) (api.WorkerState, error) {
+	return c.states[worker], nil
+}
+
 func TestASweepInspectsTheProcessesThatTheirPoolDoesNotName(t *testing.T) {
 	processes := supervisor(t)
 	named := start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
@@ -44,24 +61,17 @@ func TestASweepInspectsTheProcessesThatTheirPoolDoesNotName(t *testing.T) {
 			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
 		}, nil).Once()
 	}
-	answer := func(id, query string, fill func(any)) {
-		value := &mocks.Value{}
-		value.On("Get", mock.Anything).Run(func(args mock.Arguments) { fill(args[0]) }).Return(nil)
-		temporal.On("QueryWorkflow", mock.Anything, id, "", query).Return(value, nil).Once()
-	}
-	describe("tempool/p", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
-	answer("tempool/p", api.QueryStatus, func(status any) {
-		status.(*api.PoolStatus).Workers = []api.RosterEntry{{Slot: 0, Incarnation: named.Incarnation()},
-			{Slot: 1, Gone: true}, {Slot: 2, Incarnation: 7}, {Slot: 3, Incarnation: 7}}
-	})
 	describe("tempool/p/1", enums.WORKFLOW_EXECUTION_STATUS_TERMINATED)
 	describe("tempool/p/2", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
-	answer("tempool/p/2", api.QueryState, func(state any) { state.(*api.WorkerState).Incarnation = 7 })
 	describe("tempool/p/3", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
-	answer("tempool/p/3", api.QueryState, func(state any) {
-		*state.(*api.WorkerState) = api.WorkerState{Incarnation: 7, Draining: []int64{draining.Incarnation()}}
-	})
-	(&janitor{temporal: temporal, processes: processes, log: slog.New(slog.DiscardHandler)}).sweep(t.Context())
+	control := fixedControl{
+		roster: []api.RosterEntry{{Slot: 0, Incarnation: named.Incarnation()}, {Slot: 1, Gone: true},
+			{Slot: 2, Incarnation: 7}, {Slot: 3, Incarnation: 7}},
+		states: map[string]api.WorkerState{"p/2": {Incarnation: 7},
+			"p/3": {Incarnation: 7, Draining: []int64{draining.Incarnation()}}},
+	}
+	j := &janitor{temporal: temporal, control: control, processes: processes, log: slog.New(slog.DiscardHandler)}
+	j.sweep(t.Context())
 	<-closed.Done()
 	<-stale.Done()
 	require.False(t, named.HasEnded())

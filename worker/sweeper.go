@@ -26,7 +26,7 @@ const (
 // startSweeper lets this agent take part in sweeping the namespace.
 func (a *Agent) startSweeper(ctx context.Context, roster *activities.Roster) error {
 	sweeps := &sweeper.Sweeper{Temporal: a.temporal, Namespace: a.client.Namespace(), Logger: a.log,
-		PoolDown: a.metrics.PoolDown}
+		Status: roster.Status, Pools: a.client.ListPools, PoolDown: a.metrics.PoolDown}
 	poller := a.newWorker(api.SweeperQueue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
 	})

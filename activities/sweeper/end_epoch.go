@@ -84,7 +84,7 @@ func (s *Sweeper) notifyWorkers(ctx context.Context, r api.EndEpochRequest) erro
 // does not answer, so that one whose workflow is stuck keeps nobody waiting.
 func (s *Sweeper) concerned(ctx context.Context, poolID string, r api.EndEpochRequest) (names []string, err error) {
 	s.forgetCache(ctx, poolID)
-	status, err := s.poolStatus(ctx, poolID)
+	status, err := s.Status(ctx, poolOf(poolID))
 	if err != nil {
 		s.Logger.Warn("a pool does not say which workers an ended epoch concerns; notifying all of its workers",
 			"pool", poolID, "error", err)

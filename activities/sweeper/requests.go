@@ -30,18 +30,6 @@ func (s *Sweeper) ids(ctx context.Context, query string, args ...any) (ids []str
 	return ids, err
 }
 
-// poolStatus queries the workflow of a pool.
-func (s *Sweeper) poolStatus(ctx context.Context, id string) (status api.PoolStatus, err error) {
-	answer, err := s.Temporal.QueryWorkflow(ctx, id, "", api.QueryStatus)
-	if err == nil {
-		err = answer.Get(&status)
-	}
-	if err != nil {
-		return status, fmt.Errorf("query the workers of %s: %w", id, err)
-	}
-	return status, nil
-}
-
 // reportDown calls PoolDown for a pool of which no worker serves: perhaps none of its hosts is left to report it.
 func (s *Sweeper) reportDown(status api.PoolStatus) {
 	if s.PoolDown != nil && status.Ready == 0 && status.Size > 0 {

@@ -45,6 +45,9 @@ type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
 	Logger    *slog.Logger
+	// Status queries a running pool, and Pools lists them.
+	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
+	Pools  func(ctx context.Context) ([]string, error)
 	// PoolDown is called for each pool that is found with workers of which none serves, by a sweep or after the end of an
 	// epoch; nil for nothing. No other agent may know of it.
 	PoolDown func(pool string)
@@ -177,7 +180,7 @@ func (s *Sweeper) check(ctx context.Context, pool string) error {
 	case !IsOpen(status):
 		return s.end(ctx, open, fmt.Sprintf("the workflow of pool %s was %s", pool, statusWord(status)))
 	}
-	status, err := s.poolStatus(ctx, id)
+	status, err := s.Status(ctx, pool)
 	if err != nil {
 		return err
 	}

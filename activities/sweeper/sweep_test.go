@@ -56,7 +56,7 @@ func TestASweepThatFindsNothingSaysThatItWorks(t *testing.T) {
 	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
 	heartbeats := 0
 	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { heartbeats++ })
-	s := newSweep(&Sweeper{Temporal: answers(nil, nil, nil), Logger: slog.New(slog.DiscardHandler)})
+	s := newSweep(&Sweeper{Temporal: answers(nil, nil), Logger: slog.New(slog.DiscardHandler)})
 	s.listed, s.longRuns = time.Now(), time.Now() // as in nearly all sweeps
 	env.RegisterActivityWithOptions(s.once, activity.RegisterOptions{Name: "once"})
 	_, err := env.ExecuteActivity("once")
@@ -93,9 +93,9 @@ func TestAHeartbeatOutlivesTheRequestThatItPrecedes(t *testing.T) {
 	env := (&testsuite.WorkflowTestSuite{}).NewTestActivityEnvironment()
 	sent := &heartbeats{}
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{sent}})
-	pools := newWaitingCalls(&Sweeper{Temporal: answers(nil, nil, nil)})
-	env.RegisterActivityWithOptions(pools.readPools, activity.RegisterOptions{Name: "readPools"})
-	_, err := env.ExecuteActivity("readPools")
+	sweeper := &Sweeper{Temporal: answers(nil, nil)}
+	env.RegisterActivityWithOptions(sweeper.check, activity.RegisterOptions{Name: "check"})
+	_, err := env.ExecuteActivity("check", "p")
 	require.NoError(t, err)
 	require.NotEmpty(t, sent.contexts)
 	for _, ctx := range sent.contexts {
@@ -103,10 +103,8 @@ func TestAHeartbeatOutlivesTheRequestThatItPrecedes(t *testing.T) {
 	}
 }
 
-// answers makes a client to which these workflows exist, of which visibility lists those in listed. Pool p has the
-// roster.
-func answers(roster []api.RosterEntry, listed []string,
-	existing map[string]*workflow.WorkflowExecutionInfo) *mocks.Client {
+// answers makes a client to which these workflows exist, of which visibility lists those in listed.
+func answers(listed []string, existing map[string]*workflow.WorkflowExecutionInfo) *mocks.Client {
 	temporal := &mocks.Client{}
 	temporal.On("ListWorkflow", mock.Anything, mock.Anything).Return(
 		func(_ context.Context,
@@ -125,12 +123,6 @@ func answers(roster []api.RosterEntry, listed []string,
 			}
 			return found
 		}, nil)
-	status, err := converter.GetDefaultDataConverter().ToPayloads(
-		api.PoolStatus{Pool: "p", Size: len(roster), Workers: roster})
-	if err != nil {
-		panic(err)
-	}
-	temporal.On("QueryWorkflow", mock.Anything, mock.Anything, "", api.QueryStatus).Return(encoded{status}, nil)
 	temporal.On("DescribeWorkflowExecution", mock.Anything, mock.Anything, "").Return(
 		func(_ context.Context, id, _ string) *workflowservice.DescribeWorkflowExecutionResponse {
 			if info := existing[id]; info != nil {
@@ -147,18 +139,18 @@ func answers(roster []api.RosterEntry, listed []string,
 	return temporal
 }
 
-// encoded is the answer to a query.
-type encoded struct{ payloads *common.Payloads }
-
-func (e encoded) HasValue() bool { return true }
-func (e encoded) Get(into any) error {
-	return converter.GetDefaultDataConverter().FromPayloads(e.payloads, into)
+// sweeperOf makes a sweeper for which each pool has the roster.
+func sweeperOf(temporal *mocks.Client, roster ...api.RosterEntry) *Sweeper {
+	return &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler),
+		Status: func(_ context.Context, pool string) (api.PoolStatus, error) {
+			return api.PoolStatus{Pool: pool, Size: len(roster), Workers: roster}, nil
+		}}
 }
 
 // checked checks all pools twice, and returns what was signalled.
-func checked(t *testing.T, temporal *mocks.Client) []mock.Call {
+func checked(t *testing.T, temporal *mocks.Client, roster ...api.RosterEntry) []mock.Call {
 	t.Helper()
-	s := newSweep(&Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler)})
+	s := newSweep(sweeperOf(temporal, roster...))
 	for range 2 {
 		require.NoError(t, s.once(t.Context()))
 	}
@@ -169,12 +161,12 @@ func checked(t *testing.T, temporal *mocks.Client) []mock.Call {
 // No agent may have heard of a pool whose workers wait for a host that does not come.
 func TestASweepTellsOfAPoolWithoutAWorkerThatServes(t *testing.T) {
 	listed := []string{api.PoolWorkflowID("p")}
-	temporal := answers([]api.RosterEntry{{Slot: 0}}, listed, map[string]*workflow.WorkflowExecutionInfo{
+	temporal := answers(listed, map[string]*workflow.WorkflowExecutionInfo{
 		listed[0]: {Status: enums.WORKFLOW_EXECUTION_STATUS_RUNNING},
 	})
 	var down []string
-	sweeper := &Sweeper{Temporal: temporal, Logger: slog.New(slog.DiscardHandler),
-		PoolDown: func(pool string) { down = append(down, pool) }}
+	sweeper := sweeperOf(temporal, api.RosterEntry{Slot: 0})
+	sweeper.PoolDown = func(pool string) { down = append(down, pool) }
 	require.NoError(t, newSweep(sweeper).once(t.Context()))
 	require.Equal(t, []string{"p"}, down)
 
@@ -186,11 +178,12 @@ func TestASweepTellsOfAPoolWithoutAWorkerThatServes(t *testing.T) {
 
 // A rotation with surge leaves a process to drain on the host that is lost; the roster has its successor elsewhere.
 func TestTheEndOfAnEpochConcernsAWorkerWhoseProcessDrainsThere(t *testing.T) {
-	roster := []api.RosterEntry{{State: lifecycle.Ready, Host: "b"}, {Slot: 1, State: lifecycle.Ready, Host: "b"}}
-	temporal := answers(roster, nil, nil)
+	temporal := &mocks.Client{}
 	temporal.On("WorkflowService").Return(stickyQueues{})
+	sweeper := sweeperOf(temporal, api.RosterEntry{State: lifecycle.Ready, Host: "b"},
+		api.RosterEntry{Slot: 1, State: lifecycle.Ready, Host: "b"})
 	last := api.HostHeartbeat{Processes: []api.ProcessReport{{Process: api.Process{Worker: "p/1", Incarnation: 3}}}}
-	names, err := (&Sweeper{Temporal: temporal}).concerned(t.Context(), api.PoolWorkflowID("p"),
+	names, err := sweeper.concerned(t.Context(), api.PoolWorkflowID("p"),
 		api.EndEpochRequest{Host: "a", Usage: last.Used()})
 	require.NoError(t, err)
 	require.Equal(t, []string{"p/1"}, names)
@@ -214,14 +207,14 @@ func TestASweepEndsTheWorkersOfPoolsThatAreNotOpenOrDoNotHaveThem(t *testing.T) 
 	for slot, pool := range []string{"p", "deleted", "new", "terminated", "deleted", "paused", "p"} {
 		listed = append(listed, api.WorkerWorkflowID(pool, slot))
 	}
-	temporal := answers([]api.RosterEntry{{Slot: 0}, {Slot: 2}}, listed, map[string]*workflow.WorkflowExecutionInfo{
+	temporal := answers(listed, map[string]*workflow.WorkflowExecutionInfo{
 		api.PoolWorkflowID("p"):          run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING),
 		api.PoolWorkflowID("new"):        run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING), // visibility does not list it yet
 		api.PoolWorkflowID("terminated"): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED),
 		api.PoolWorkflowID("paused"):     run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED), // by an operator
 	})
 	ended := map[string]string{}
-	for _, call := range checked(t, temporal) {
+	for _, call := range checked(t, temporal, api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 2}) {
 		require.Equal(t, api.SignalEnd, call.Arguments.String(3))
 		ended[call.Arguments.String(1)] = call.Arguments.Get(4).(api.Control).Reason
 	}
@@ -241,17 +234,17 @@ func TestASweepReportsWorkersWhoseWorkflowsWereDeleted(t *testing.T) {
 		return &workflow.WorkflowExecutionInfo{Status: status, FirstRunId: firstRun}
 	}
 	id := func(slot int) string { return api.WorkerWorkflowID("p", slot) }
-	temporal := answers([]api.RosterEntry{entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6), entry(7)},
-		[]string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
-			api.PoolWorkflowID("p"): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, ""),
-			id(4):                   run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
-			id(5):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
-			// its next workflow is about to start
-			id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"),
-			id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
-		})
+	temporal := answers([]string{id(0)}, map[string]*workflow.WorkflowExecutionInfo{
+		api.PoolWorkflowID("p"): run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, ""),
+		id(4):                   run(enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "first-4"), // visibility does not list it yet
+		id(5):                   run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "first-5"),
+		// its next workflow is about to start
+		id(6): run(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "another"),
+		id(7): run(enums.WORKFLOW_EXECUTION_STATUS_PAUSED, "first-7"),
+	})
 	var reported []api.WorkerClosed
-	for _, call := range checked(t, temporal) {
+	for _, call := range checked(t, temporal, entry(0), entry(1), gone, starting, entry(4), entry(5), entry(6),
+		entry(7)) {
 		require.Equal(t, api.PoolWorkflowID("p"), call.Arguments.String(1))
 		require.Equal(t, api.SignalWorkerClosed, call.Arguments.String(3))
 		reported = append(reported, call.Arguments.Get(4).(api.WorkerClosed))

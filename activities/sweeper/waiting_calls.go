@@ -63,10 +63,7 @@ type waitingPool struct {
 
 func newWaitingCalls(s *Sweeper) *waitingCalls {
 	return &waitingCalls{
-		list: s.openPools, waiting: s.waitingCalls, log: s.Logger, measured: map[string]*waitingPool{},
-		status: func(ctx context.Context, pool string) (api.PoolStatus, error) {
-			return s.poolStatus(ctx, api.PoolWorkflowID(pool))
-		},
+		list: s.Pools, waiting: s.waitingCalls, status: s.Status, log: s.Logger, measured: map[string]*waitingPool{},
 		report: func(ctx context.Context, pool string, d api.Demand) error {
 			return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalDemand, d)
 		},
@@ -167,17 +164,6 @@ func (w *waitingCalls) measure(ctx context.Context, pool string, p *waitingPool,
 func (w *waitingCalls) expiry() time.Duration {
 	rounds := (len(w.pools) + backlogsPerRound - 1) / backlogsPerRound
 	return max(leastWaitingExpiry, waitingRepeat+2*time.Duration(rounds)*backlogInterval)
-}
-
-// openPools are the names of the open pools.
-func (s *Sweeper) openPools(ctx context.Context) (pools []string, err error) {
-	ids, err := s.ids(ctx, "WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
-	for _, id := range ids {
-		if name := poolOf(id); name != "" {
-			pools = append(pools, name)
-		}
-	}
-	return pools, err
 }
 
 // waitingCalls is about how many calls of Execute wait in Temporal for a pool. It may count some that were cancelled,
