@@ -94,11 +94,11 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 	case r.Err == nil:
 		s.started(r.Value)
 	case failure.NotStarted(r.Err):
-		needed, advice := "capacity", "start an agent with that label, or raise its --capacity"
+		start := "start an agent with --labels " + s.Spec.Pool.Placement
+		needed, advice := "capacity", start+", or raise its --capacity"
 		if s.Spec.Pool.Kind == spec.KindFunction {
 			needed = fmt.Sprintf("the function %q and capacity", s.Spec.Pool.Function)
-			advice = "start an agent with that label whose program registers the function with worker.Register, or raise its " +
-				"--capacity"
+			advice = start + " whose program registers the function with worker.Register, or raise its --capacity"
 		}
 		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool),
 			placementTimeout)

@@ -23,7 +23,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/dev"
 	"github.com/tempool/tempool/internal/logging"
-	"github.com/tempool/tempool/spec"
 )
 
 // Exit codes of tempool.
@@ -144,10 +143,8 @@ func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error 
 	var missing *serviceerror.NotFound
 	switch code := api.CodeOf(err); {
 	case code == api.CodeUnavailable && ctx.Err() == nil:
-		request, cancel := a.request(ctx)
-		defer cancel()
-		if agents, failed := cp.Agents(request, spec.Pool{}); failed == nil && agents.Workflows == 0 {
-			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, spec.Pool{}), message)
+		if hint := a.noAgent(ctx, cp); hint != "" {
+			return api.Errorf(code, "%s (%s)", hint, message)
 		}
 	case code == api.CodeWorkerNotFound && errors.As(err, &missing):
 		return api.Errorf(code, "%s; run tempool ps to list the workers", message)

@@ -8,7 +8,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // controlPlane is what the commands use of tempool.Client; ReplayHistory is added here.
@@ -16,7 +15,7 @@ type controlPlane interface {
 	Namespace() string
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
 	Setup(ctx context.Context) ([]string, error)
-	Agents(ctx context.Context, pool spec.Pool) (tempool.Agents, error)
+	Agents(ctx context.Context) (int, error)
 	Server(ctx context.Context) (tempool.Server, error)
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)

@@ -18,7 +18,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // fakeControlPlane is a control plane whose pools follow a script. It records requests that change something, in order.
@@ -27,7 +26,7 @@ type fakeControlPlane struct {
 	mu        sync.Mutex
 	missing   []string
 	listErr   error // of MissingSearchAttributes
-	agents    tempool.Agents
+	agents    int
 	pools     map[string]*fakePool
 	startErr  error
 	dialErr   error
@@ -83,7 +82,7 @@ type fakePool struct {
 }
 
 func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
-	f := &fakeControlPlane{agents: tempool.Agents{Workflows: 1, Placement: 1}, pools: map[string]*fakePool{}}
+	f := &fakeControlPlane{agents: 1, pools: map[string]*fakePool{}}
 	for _, p := range pools {
 		p.controlPlane = f
 		f.pools[p.name] = p
@@ -119,9 +118,7 @@ func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, e
 
 func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
 
-func (f *fakeControlPlane) Agents(context.Context, spec.Pool) (tempool.Agents, error) {
-	return f.agents, nil
-}
+func (f *fakeControlPlane) Agents(context.Context) (int, error) { return f.agents, nil }
 
 func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
 	return f.server, f.serverErr

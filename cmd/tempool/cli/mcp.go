@@ -270,7 +270,7 @@ func (a *app) startImported(ctx context.Context, result *importResult) error {
 				err = a.startPool(ctx, cp, s)
 			}
 			if err == nil {
-				err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, program: s.Pool, limit: defaultWait})
+				err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, limit: defaultWait})
 			}
 			gateway := ""
 			if err == nil {

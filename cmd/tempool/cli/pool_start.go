@@ -33,7 +33,7 @@ with 1. The pool keeps running and retries.`,
 			view := api.PoolWorkers{Pool: name, Size: s.Scale.Clamp(s.Pool.Size), SpecVersion: 1, Workers: []api.Worker{}}
 			return a.printMessage(view, "pool %s started; run tempool ps %[1]s to follow its workers", name)
 		}
-		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, program: s.Pool, limit: wait.limit}); err != nil {
+		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, limit: wait.limit}); err != nil {
 			return err
 		}
 		view, err := send(ctx, a, cp.Pool(name).Workers)

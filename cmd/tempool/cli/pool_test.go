@@ -12,7 +12,6 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -135,22 +134,12 @@ func TestPoolStartSucceedsOrSaysWhatToDo(t *testing.T) {
 func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "no answer in time")
 	f := newFakeControlPlane(&fakePool{name: "python", err: unanswered})
-	f.agents = tempool.Agents{}
+	f.agents = 0
 	r := fail(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
 	e := failure(t, r)
 	require.Equal(t, "timeout", e.Code)
 	require.Contains(t, e.Message, "no agent is running; start one with: tempool agent --address h:1")
 	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
-}
-
-func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
-	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: `+
-		`tempool agent --labels gpu, or raise --capacity of an agent`,
-		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Placement: "gpu"}))
-	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", spec.Pool{Placement: "gpu"}))
-	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; `+
-		`start an agent whose program registers it with worker.Register, or raise its --capacity`,
-		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Kind: spec.KindFunction, Function: "thumbnail"}))
 }
 
 func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
@@ -305,7 +294,7 @@ func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	require.Equal(t, "tempool: no answer in time\n", ctl(t, f, "ps", "python").err)
-	f.agents = tempool.Agents{}
+	f.agents = 0
 	r := fail(t, f, "ps", "python")
 	require.Equal(t, "tempool: no agent is running; start one with: tempool agent (no answer in time)\n", r.err)
 }

@@ -1,30 +1,26 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/ready"
-	"github.com/tempool/tempool/spec"
 )
 
 // readyWait is a wait for workers to be in service.
 type readyWait struct {
 	ready.Tracker
-	pool    string
-	program spec.Pool
-	limit   time.Duration
+	pool  string
+	limit time.Duration
 }
 
 // awaitReady waits until every worker that w tracks is in service. It fails early if a worker cannot start. It warns
 // only if no agent runs at all: one that has just started may not ask for workers yet.
 func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) error {
-	if agents, err := ask(ctx, a, cp.Agents, w.program); err == nil && agents.Workflows == 0 {
-		a.warn(agentHint(agents, a.options.Address, w.program))
+	if hint := a.noAgent(ctx, cp); hint != "" {
+		a.warn(hint)
 	}
 	var progress ready.Progress
 	return a.await(ctx, w.limit, func(ctx context.Context) (bool, error) {
@@ -46,10 +42,7 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 		a.showProgress(progress.Line(w.pool))
 		return progress.Done(), nil
 	}, func() string {
-		hint := ""
-		if agents, err := ask(ctx, a, cp.Agents, w.program); err == nil {
-			hint = agentHint(agents, a.options.Address, w.program)
-		}
+		hint := a.noAgent(ctx, cp)
 		switch {
 		case hint != "":
 		case progress.Wanted == 0: // Temporal lists agents for a while after they stopped
@@ -73,22 +66,14 @@ func (a *app) startFailure(ctx context.Context, p pool, w ready.Failing) error {
 	return api.Errorf(api.CodeStartFailed, "%s\n%s", ready.CannotStart(ctx, p, p.Name(), w), next)
 }
 
-// agentHint says what to do if agents are missing; it is empty if enough agents poll.
-func agentHint(agents tempool.Agents, address string, pool spec.Pool) string {
-	placement, start := cmp.Or(pool.Placement, api.DefaultPlacement), "start one with: tempool agent"
-	if address != "" {
-		start += " --address " + address
-	}
-	switch {
-	case agents.Workflows == 0:
-		return "no agent is running; " + start
-	case agents.Placement > 0:
+// noAgent says what to do if no agent runs; it is empty if one does, or if Temporal does not say.
+func (a *app) noAgent(ctx context.Context, cp controlPlane) string {
+	if agents, err := send(ctx, a, cp.Agents); err != nil || agents > 0 {
 		return ""
-	case pool.Kind == spec.KindFunction:
-		return fmt.Sprintf("no agent with free capacity and placement %q has the function %q; start an agent whose program "+
-			"registers it with worker.Register, or raise its --capacity", placement, pool.Function)
-	default:
-		return fmt.Sprintf("no agent with free capacity takes workers with placement %q; %s --labels %s, or raise "+
-			"--capacity of an agent", placement, start, placement)
 	}
+	hint := "no agent is running; start one with: tempool agent"
+	if a.options.Address != "" {
+		hint += " --address " + a.options.Address
+	}
+	return hint
 }

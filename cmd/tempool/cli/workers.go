@@ -115,7 +115,7 @@ func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFla
 		}
 		from[*slot], starts[*slot] = max(w.Incarnation, state.Incarnation), w.Starts
 	}
-	return &readyWait{pool: p.Name(), program: status.Spec.Pool, limit: wait.limit,
+	return &readyWait{pool: p.Name(), limit: wait.limit,
 		Tracker: ready.Tracker{From: from, Starts: starts, Slots: []int{*slot}}}, nil
 }
 
