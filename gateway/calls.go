@@ -107,7 +107,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 	}
 	call, err := g.Do(r.Context(), target, request, func(call *pool.Call, request pool.Request) (err error) {
 		if caller != nil && caller.Gated {
-			if request.Body, err = receive(w, r, caller, plain, limit); err != nil {
+			if request.Body, err = receive(w, r, caller, plain, limit, request.Deadline); err != nil {
 				call.Complete(err)
 				return err
 			}

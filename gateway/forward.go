@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,8 @@ import (
 )
 
 const (
-	// claimTimeout bounds how long a worker is kept for a forwarded call whose body does not come.
+	// claimTimeout bounds how long a worker is kept for a forwarded call whose body does not come from the other gateway,
+	// which has it.
 	claimTimeout = 2 * time.Second
 	// guestPatience is how long a call waits at another gateway where this host has no worker of its pool. Then it is sent
 	// to another one, which may have a free worker by then.
@@ -100,18 +102,25 @@ func (g *Gateway) guest(r *http.Request, arrived time.Time) peer.Caller {
 }
 
 // receive reads the body of a forwarded call, which the other gateway sends when a worker has been found for it, unless
-// an earlier worker was. It fails if the other gateway has given the call up.
-func receive(w http.ResponseWriter, r *http.Request, caller *peer.Caller, plain bool, limit int64) ([]byte, error) {
+// an earlier worker was. It fails if the other gateway has given the call up. A client of plain HTTP may begin to send
+// until the deadline.
+func receive(w http.ResponseWriter, r *http.Request, caller *peer.Caller, plain bool, limit int64,
+	deadline time.Time) ([]byte, error) {
 	if body := connectionOf(r).body; body != nil {
 		return body, nil
 	}
 	reads := http.NewResponseController(w)
-	_ = reads.SetReadDeadline(time.Now().Add(claimTimeout))
+	if !plain {
+		deadline = time.Now().Add(claimTimeout)
+	}
+	_ = reads.SetReadDeadline(deadline)
 	defer func() { _ = reads.SetReadDeadline(time.Time{}) }()
 	in := bufio.NewReader(r.Body)
 	switch _, err := in.Peek(1); {
 	case caller.Empty && errors.Is(err, io.EOF):
 		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
+	case plain && errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, api.Errorf(api.CodeDeadlineExceeded, "no body came before the call's deadline: %w", err)
 	case err != nil:
 		return nil, api.Errorf(api.CodeCancelled, "the gateway of host %s has given the call up: %w", caller.From, err)
 	default:
@@ -123,7 +132,7 @@ func receive(w http.ResponseWriter, r *http.Request, caller *peer.Caller, plain 
 	if plain {
 		return nil, nil
 	}
-	return readBody(w, r, limit, time.Now().Add(claimTimeout))
+	return readBody(w, r, limit, deadline)
 }
 
 // atItsHost has a request about a lease or a worker that another host has served there.

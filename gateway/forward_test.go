@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -182,6 +183,28 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout/4)
 	defer cancel()
 	require.NoError(t, a.gateway.Close(ctx), "a followed log of another host does not delay a gateway that closes")
+}
+
+// TestTheClientOfAForwardedStreamMayBeginLate sends the body of a call of protocol none not at all, and late.
+func TestTheClientOfAForwardedStreamMayBeginLate(t *testing.T) {
+	t.Parallel()
+	b := openThere(t, plain(t))
+	a := openHere(t, b, 0, plain(t))
+	begin := func(timeout time.Duration) net.Conn {
+		conn := a.dial(t)
+		require.NoError(t, errorOf(fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n"+
+			"Tempool-Timeout: %d\r\nContent-Length: 4\r\n\r\n", timeout.Milliseconds())))
+		require.Eventually(t, func() bool { free, _ := b.gateway.FreeSlots("p"); return free == 0 }, timeout, poll)
+		return conn
+	}
+	begin(claimTimeout / 4)
+	require.Equal(t, http.StatusOK, b.do("POST", "/v1/pools/p/call/echo", "x").status, "after the deadline")
+	conn := begin(timeout)
+	<-time.After(claimTimeout + claimTimeout/10)
+	require.NoError(t, errorOf(io.WriteString(conn, "late")))
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
 }
 
 func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
