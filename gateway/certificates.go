@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -94,51 +96,39 @@ const reloadInterval = time.Second
 type watchedFiles struct {
 	names   []string // "" for none
 	reload  func() error
-	read    []os.FileInfo // of the files as they were last read; nil for a missing one
-	failure string        // of the last attempt; "" after a change
+	seen    string // by the last look
+	failure error  // of the last attempt; nil if it read them
 }
 
-// changed reports whether a file has changed since the last call.
-func (w *watchedFiles) changed() bool {
-	changed := false
-	for i, name := range w.names {
-		now, _ := os.Stat(name) // nil for a file that cannot be read
-		if !isSame(now, w.read[i]) {
-			w.read[i], w.failure, changed = now, "", true
+// look reads files again that have changed since the last look, or that could not be read then, and reports whether it
+// has. It logs a new failure, after which the last version of the files stays in force.
+func (w *watchedFiles) look(logger *slog.Logger) bool {
+	now := ""
+	for _, name := range w.names {
+		now += name + "\n"
+		if file, err := os.Stat(name); err == nil { // else it cannot be read
+			now += fmt.Sprintln(file.ModTime().UnixNano(), file.Size(), file.Sys().(*syscall.Stat_t).Ino)
 		}
 	}
-	return changed
-}
-
-func isSame(a, b os.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == b
+	changed, before := now != w.seen, w.failure
+	if !changed && before == nil {
+		return false
 	}
-	return a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && os.SameFile(a, b)
-}
-
-// readAgain logs a new failure, after which the last version of the files stays in force.
-func (w *watchedFiles) readAgain(logger *slog.Logger) bool {
-	before := w.failure
-	w.failure = ""
-	if err := w.reload(); err != nil {
-		if w.failure = err.Error(); w.failure != before {
-			logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", err)
-		}
+	w.seen, w.failure = now, w.reload()
+	if w.failure != nil && (changed || w.failure.Error() != before.Error()) {
+		logger.Error("cannot reload a gateway file; keeping its previous contents in effect", "error", w.failure)
 	}
-	return w.failure == ""
+	return w.failure == nil
 }
 
 // watchFiles reads changed files again until ctx ends.
 func watchFiles(ctx context.Context, all []*watchedFiles, logger *slog.Logger) {
 	for _, w := range all {
-		w.read = make([]os.FileInfo, len(w.names))
-		w.changed()
-		w.readAgain(logger) // it may have changed since it was first read
+		w.look(logger) // they may have changed since they were first read
 	}
 	for range sleep.Ticks(ctx.Done(), reloadInterval) {
 		for _, w := range all {
-			if (w.changed() || w.failure != "") && w.readAgain(logger) {
+			if w.look(logger) {
 				logger.Info("reloaded changed gateway files", "files", w.names)
 			}
 		}
