@@ -70,8 +70,15 @@ type Conn struct {
 // newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
 func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 	c := &Conn{
-		o: o, codec: codec, out: &writer{w: w, nonBlocking: newNonBlockingWriter(w)}, closers: []io.Closer{w},
+		o: o, codec: codec, out: &writer{w: w}, closers: []io.Closer{w},
 		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
+	}
+	if unpolled := newUnpolledWriter(w); unpolled != nil {
+		c.out.w, c.out.tryWrite = unpolled, unpolled.tryWrite
+		c.closers = append(c.closers, unpolled)
+		if any(r) != any(w) {
+			w.Close() // so that it is not polled; the stream stays open in its duplicate
+		}
 	}
 	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {
 		c.closers = append(c.closers, closer)

@@ -127,25 +127,18 @@ func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-// failingBody fails the write of a large body, after it has called itself.
-type failingBody func()
-
-func (before failingBody) tryWrite(data []byte) (int, error) {
-	if len(data) <= maxJoinedPayload {
-		return len(data), nil
-	}
-	before()
-	return 0, syscall.EPIPE
-}
-
 func TestAnExchangeEndsOnceThoughItIsAnsweredBeforeItIsSent(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m", Payload: make([]byte, maxJoinedPayload+1)}, nil)
 	c.out.mu.Lock()
-	c.out.nonBlocking = failingBody(func() {
+	c.out.tryWrite = func(data []byte) (int, error) {
+		if len(data) <= maxJoinedPayload {
+			return len(data), nil
+		}
 		p.write(Frame{Type: FrameResponse, ID: x.id})
 		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond)
-	})
+		return 0, syscall.EPIPE
+	}
 	c.out.mu.Unlock()
 	require.True(t, x.Begin(c))
 	require.NoError(t, c.Close())

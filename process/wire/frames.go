@@ -32,15 +32,11 @@ type frames struct {
 }
 
 // NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes
-// both. If out is another stream than in, on Linux the Conn writes to a duplicate of a Unix socket (socket_linux.go),
-// and closes out at once. Streams that implement syscall.Conn in non-blocking mode are written without handing over to
-// another goroutine.
+// both. If out implements syscall.Conn in non-blocking mode, the Conn writes to a duplicate without handing over to
+// another goroutine (unpolled.go), and closes out at once unless it is in.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{})}
-	if any(in) != any(out) {
-		out = unpolled(out)
-	}
 	c := newConn(d, in, out, o)
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {

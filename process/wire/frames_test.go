@@ -51,6 +51,7 @@ func newSilentPeer(t testing.TB, o Options) (*Conn, *peer) {
 	require.NoError(t, err)
 	c, err := NewFrames(answers, ours, o)
 	require.NoError(t, err)
+	require.ErrorIs(t, ours.SetDeadline(time.Time{}), net.ErrClosed, "it is not polled")
 	p := &peer{t: t, conn: workerEnd{far.(*net.UnixConn), out}, r: newFrameReader(far, DefaultMaxMessage)}
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())

@@ -130,25 +130,29 @@ func stopReading(stream any) error {
 
 // Duplicate returns another descriptor of a stream, whose mode stays as it is.
 func Duplicate(stream any) (*os.File, error) {
-	fd := -1
-	var err error
-	dup := func(original uintptr) { fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }
-	switch s := stream.(type) {
-	case interface{ control(func(fd uintptr)) error }:
-		err = errors.Join(s.control(dup), err)
-	case syscall.Conn:
-		raw, rawErr := s.SyscallConn()
-		if rawErr == nil {
-			rawErr = raw.Control(dup)
-		}
-		err = errors.Join(rawErr, err)
-	default:
-		err = errors.New("the stream of this connection has no descriptor")
-	}
+	fd, err := duplicate(stream)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate a stream: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "stream of a worker"), nil
+}
+
+// duplicate is Duplicate without an os.File, which the runtime polls.
+func duplicate(stream any) (fd int, err error) {
+	dup := func(original uintptr) { fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }
+	var unusable error
+	switch s := stream.(type) {
+	case *unpolledWriter:
+		unusable = s.control(dup)
+	case syscall.Conn:
+		var raw syscall.RawConn
+		if raw, unusable = s.SyscallConn(); unusable == nil {
+			unusable = raw.Control(dup)
+		}
+	default:
+		unusable = errors.New("the stream of this connection has no descriptor")
+	}
+	return fd, errors.Join(unusable, err)
 }
 
 func (c *Conn) state() State {
@@ -187,7 +191,7 @@ func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (*Co
 	o = o.withDefaults()
 	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{}), hello: *s.Hello}
 	close(d.ready)
-	c := newConn(d, in, unpolled(out), o)
+	c := newConn(d, in, out, o)
 	c.restore(s)
 	c.start()
 	return c, nil

@@ -14,8 +14,10 @@ const maxFlushWrite = 64 << 10
 // writes everything; the rest goes to a backlog, which a goroutine writes until it is empty. Each call in flight has at
 // most a request and a cancel in the backlog.
 type writer struct {
-	w           io.Writer
-	nonBlocking nonBlockingWriter // nil if w has no non-blocking writes; then every message goes to the backlog
+	w io.Writer
+	// tryWrite writes as much as w accepts without blocking; nil if w has no such writes, and every message goes to the
+	// backlog.
+	tryWrite func(data []byte) (n int, err error)
 
 	mu      sync.Mutex
 	backlog []byte        // not yet offered
@@ -52,7 +54,7 @@ func (w *writer) send(head, body []byte) (int64, error) {
 		return at, w.err
 	}
 	w.queued += int64(len(head) + len(body))
-	if w.nonBlocking != nil && !w.busy {
+	if w.tryWrite != nil && !w.busy {
 		for len(head) > 0 {
 			n, err := w.tryWriteLocked(head)
 			if err != nil {
@@ -81,7 +83,7 @@ func (w *writer) send(head, body []byte) (int64, error) {
 
 // tryWriteLocked makes one non-blocking write; no goroutine may be in flush.
 func (w *writer) tryWriteLocked(data []byte) (int, error) {
-	n, err := w.nonBlocking.tryWrite(data)
+	n, err := w.tryWrite(data)
 	w.offered += int64(n)
 	if err != nil {
 		w.err = fmt.Errorf("write to the worker: %w", peerClosed(err))
