@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -174,23 +176,15 @@ func (h head) frame(rest []byte) (Frame, error) {
 // ReadFrame reads one frame. It checks the lengths of the fixed part before it allocates memory for the rest;
 // maxPayload is in bytes. It returns io.EOF at the end of the stream between two frames, and a *ProtocolError for a
 // frame that is malformed or cut off.
-func ReadFrame(r io.Reader, maxPayload int64) (Frame, error) {
-	var fixed [frameHeadSize]byte
-	switch n, err := io.ReadFull(r, fixed[:]); {
-	case n == 0 && err != nil:
-		return Frame{}, err
+func ReadFrame(r *bufio.Reader, maxPayload int64) (Frame, error) {
+	h, rest, owned, err := frameReader{r, maxPayload}.next()
+	switch {
 	case err == io.ErrUnexpectedEOF:
-		return Frame{}, violation("a frame cut off after %d bytes", n)
+		return Frame{}, violation("a frame cut off by the end of the stream")
 	case err != nil:
-		return Frame{}, fmt.Errorf("read a frame: %w", err)
-	}
-	h, err := parseHead(fixed[:], maxPayload)
-	if err != nil {
 		return Frame{}, err
-	}
-	rest := make([]byte, h.length-frameHeadSize)
-	if n, err := io.ReadFull(r, rest); err != nil {
-		return Frame{}, violation("a frame cut off after %d of %d bytes", frameHeadSize+n, h.length)
+	case !owned:
+		rest = bytes.Clone(rest)
 	}
 	return h.frame(rest)
 }

@@ -1,8 +1,11 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,6 +36,8 @@ type goodVector struct {
 	MaxMessage                 int64 `json:"max_message"`
 }
 
+func reader(data []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(data)) }
+
 func orDefault(limit int64) int64 { return Options{MaxMessage: limit}.withDefaults().MaxMessage }
 
 type malformedVector struct {
@@ -43,9 +48,10 @@ type malformedVector struct {
 func TestValidVectorsRoundTrip(t *testing.T) {
 	for _, v := range vectors[goodVector](t, "frames.json") {
 		raw := unhex(t, v.Hex)
-		got, n, err := DecodeFrame(raw, orDefault(v.MaxMessage))
+		stream := reader(raw)
+		got, err := ReadFrame(stream, orDefault(v.MaxMessage))
 		require.NoError(t, err, v.Name)
-		require.Equal(t, len(raw), n, v.Name)
+		require.ErrorIs(t, errorOf(ReadFrame(stream, 0)), io.EOF, v.Name)
 		want := Frame{Type: v.Type, ID: v.ID, Method: v.Method, Payload: unhex(t, v.Payload)}
 		if len(v.Headers) > 0 {
 			want.Headers = v.Headers
@@ -56,7 +62,7 @@ func TestValidVectorsRoundTrip(t *testing.T) {
 		if len(v.Headers) < 2 { // more than one may stand in any order
 			require.Equal(t, "before"+string(raw), string(again), v.Name)
 		}
-		back, _, err := DecodeFrame(again[len("before"):], DefaultMaxMessage)
+		back, err := ReadFrame(reader(again[len("before"):]), DefaultMaxMessage)
 		require.NoError(t, err, v.Name)
 		require.Equal(t, want, back, v.Name)
 	}
@@ -64,7 +70,11 @@ func TestValidVectorsRoundTrip(t *testing.T) {
 
 func TestMalformedVectorsAreRejectedWithAReason(t *testing.T) {
 	for _, v := range vectors[malformedVector](t, "malformed.json") {
-		_, _, err := DecodeFrame(unhex(t, v.Hex), orDefault(v.MaxMessage))
+		_, err := ReadFrame(reader(unhex(t, v.Hex)), orDefault(v.MaxMessage))
+		if v.Hex == "" {
+			require.ErrorIs(t, err, io.EOF)
+			continue
+		}
 		var broken *ProtocolError
 		require.ErrorAs(t, err, &broken, v.Name)
 		require.Contains(t, broken.Reason, v.Reason, v.Name)
