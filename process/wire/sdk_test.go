@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -220,7 +221,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 	})
 }
 
-func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
+func TestPipelinedAndCancelledCallsOfEverySDKAreMatchedById(t *testing.T) {
 	threaded := sdks[0]
 	threaded.name = "python with threads"
 	for _, tc := range []struct {
@@ -233,9 +234,16 @@ func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
 			for caller := range 8 {
 				callers.Go(func() {
 					for n := range 50 {
+						timeout := waitTimeout
+						if n%3 == 0 {
+							timeout = time.Duration(n) * 20 * time.Microsecond
+						}
+						ctx, cancel := context.WithTimeout(context.Background(), timeout)
 						want := fmt.Sprint(caller, " ", n)
-						resp, err := c.Call(context.Background(), Request{Method: "echo", Payload: []byte(want)})
-						if err != nil || string(resp.Payload) != want {
+						resp, err := c.Call(ctx, Request{Method: "echo", Payload: []byte(want)})
+						cancel()
+						late := timeout < waitTimeout && errors.Is(err, context.DeadlineExceeded)
+						if !late && (err != nil || string(resp.Payload) != want) {
 							t.Errorf("%q: %v", want, err)
 							return
 						}
@@ -243,6 +251,8 @@ func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
 				})
 			}
 			callers.Wait()
+			require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond)
+			require.NoError(t, c.Err())
 		})
 	}
 }
