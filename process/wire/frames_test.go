@@ -108,42 +108,6 @@ func TestARequestCarriesTheRemainingTimeout(t *testing.T) {
 	require.Equal(t, map[string]string{"tempool-timeout": "5"}, p.read().Headers, "the caller's own header wins")
 }
 
-func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	var got []string
-	done := make(chan outcome, 1)
-	go func() {
-		resp, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
-			func(chunk []byte, contentType string) error {
-				got = append(got, string(chunk))
-				if contentType != "" {
-					got[len(got)-1] += " of " + contentType
-				}
-				return nil
-			})
-		done <- outcome{resp, err}
-	}()
-	id := p.read().ID
-	var want []string
-	for i := range 10 * eventQueue {
-		want = append(want, fmt.Sprint(i))
-		chunk := Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])}
-		switch i {
-		case 0:
-			chunk.Headers = map[string]string{"content-type": "text/csv", "other": "x"}
-			want[i] += " of text/csv"
-		case 1: // it would wait outside of the stream's buffer
-			chunk.Headers = map[string]string{"content-type": strings.Repeat("x", maxContentType+1)}
-		}
-		p.write(chunk)
-	}
-	p.write(Frame{Type: FrameResponse, ID: id, Payload: []byte("end")})
-	end := await(t, done)
-	require.NoError(t, end.err)
-	require.Equal(t, "end", string(end.resp.Payload))
-	require.Equal(t, want, got)
-}
-
 func TestCallJoinsChunksUpToTheLimit(t *testing.T) {
 	c, p := newPeer(t, Options{MaxMessage: 10})
 	done := callAsync(context.Background(), c, Request{Method: "m"})

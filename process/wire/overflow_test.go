@@ -4,20 +4,22 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// slowStream streams a call whose onChunk waits for a token before each piece.
+// slowStream streams a call whose onChunk waits for a token before each piece. It returns the pieces, each after its
+// content type.
 func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
 	var got []string
 	done := make(chan outcome, 1)
 	go func() {
-		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte, _ string) error {
+		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte, contentType string) error {
 			<-tokens
-			got = append(got, string(chunk))
+			got = append(got, contentType+string(chunk))
 			return nil
 		})
 		done <- outcome{resp, err}
@@ -33,9 +35,16 @@ func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 	const pieces = 20 * eventQueue
 	var want []string
 	for i := range pieces {
-		piece := fmt.Sprint(i)
-		want = append(want, piece)
-		p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: []byte(piece)})
+		want = append(want, fmt.Sprint(i))
+		chunk := Frame{Type: FrameChunk, ID: slow.ID, Payload: []byte(want[i])}
+		switch i {
+		case 0:
+			chunk.Headers = map[string]string{"content-type": "text/csv", "other": "x"}
+			want[i] = "text/csv" + want[i]
+		case 1: // it would wait outside of the stream's buffer
+			chunk.Headers = map[string]string{"content-type": strings.Repeat("x", maxContentType+1)}
+		}
+		p.write(chunk)
 	}
 	p.write(Frame{Type: FrameResponse, ID: slow.ID, Payload: []byte("end")})
 
@@ -123,11 +132,15 @@ func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
 	slow := p.read()
+	var want []string
+	for i := range 100 {
+		want = append(want, strings.Repeat(string(rune(i)), 100<<10))
+	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		for range 100 {
-			p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: bytes.Repeat([]byte("x"), 100<<10)})
+		for _, piece := range want {
+			p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: []byte(piece)})
 		}
 		p.write(Frame{Type: FrameResponse, ID: slow.ID})
 	}()
@@ -141,6 +154,6 @@ func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
 	}
 	close(tokens)
 	require.NoError(t, await(t, done).err)
-	require.Len(t, *got, 100)
+	require.True(t, slices.Equal(want, *got), "all pieces, in their order")
 	await(t, written)
 }
