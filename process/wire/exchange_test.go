@@ -11,13 +11,10 @@ import (
 
 // doAsync waits for an exchange that somebody else begins, as a queue above the Conn does.
 func doAsync(x *Exchange, c *Conn) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() {
-		first := <-x.Events()
-		resp, err := x.Do(c, first, nil)
-		done <- outcome{resp, err}
-	}()
-	return done
+	return background(func() outcome {
+		resp, err := x.Do(c, <-x.Events(), nil)
+		return outcome{resp, err}
+	})
 }
 
 // whenAnswered is an Observer.
@@ -95,11 +92,7 @@ func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m"}, nil)
 	require.True(t, x.Withdraw())
-	done := make(chan error, 1)
-	go func() {
-		_, err := x.Do(c, Event{}, nil)
-		done <- err
-	}()
+	done := background(func() error { return errorOf(x.Do(c, Event{}, nil)) })
 	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
 	require.NoError(t, await(t, done))
 	x.mu.Lock()

@@ -128,12 +128,10 @@ func TestCallJoinsChunksUpToTheLimit(t *testing.T) {
 func TestAnErrorOfOnChunkCancelsTheStream(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	full := errors.New("disk full")
-	done := make(chan error, 1)
-	go func() {
-		_, err := Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
-			func([]byte, string) error { return full })
-		done <- err
-	}()
+	done := background(func() error {
+		return errorOf(Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
+			func([]byte, string) error { return full }))
+	})
 	id := p.read().ID
 	p.write(Frame{Type: FrameChunk, ID: id})
 	require.ErrorIs(t, await(t, done), full)
@@ -174,24 +172,18 @@ func TestACancelledCallReturnsAtOnceAndStaysInFlight(t *testing.T) {
 func TestConcurrentPingsShareOneMessage(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
-	pinged := make(chan error, 1)
-	go func() { pinged <- c.Ping(ctx) }()
+	pinged := background(func() error { return c.Ping(ctx) })
 	first := p.read()
 	require.Equal(t, FramePing, first.Type)
 	cancel()
 	require.ErrorIs(t, await(t, pinged), context.Canceled)
-	again := make(chan error, 1)
-	go func() { again <- c.Ping(within(t)) }()
+	again := background(func() error { return c.Ping(within(t)) })
 	p.write(Frame{Type: FramePong, ID: first.ID})
 	// Either the late answer serves the second ping, or it came first and the second asks again.
 	select {
 	case err := <-again:
 		require.NoError(t, err)
-	case second := <-func() chan Frame {
-		next := make(chan Frame, 1)
-		go func() { next <- p.readQuietly() }()
-		return next
-	}():
+	case second := <-background(p.readQuietly):
 		if second.Type == FramePing {
 			require.Greater(t, second.ID, first.ID)
 			p.write(Frame{Type: FramePong, ID: second.ID})

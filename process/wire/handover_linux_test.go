@@ -19,12 +19,10 @@ func TestAHandOverWaitsForTheCallInFlightAndGoesOnElsewhere(t *testing.T) {
 		in, out *os.File
 		err     error
 	}
-	over := make(chan handed, 1)
-	go func() {
-		var h handed
+	over := background(func() (h handed) {
 		h.state, h.in, h.out, h.err = HandOver(t.Context(), c)
-		over <- h
-	}()
+		return h
+	})
 	require.Eventually(t, func() bool { return c.refusal() != nil }, time.Minute, time.Millisecond, "nothing new is sent")
 	require.Empty(t, over, "a call is in flight")
 	p.write(Frame{Type: FrameResponse, ID: request.ID, Headers: map[string]string{CountHeader + "pages": "3"},
@@ -78,8 +76,7 @@ func TestAHandOverOfABusyWorkerEndsWithItsContext(t *testing.T) {
 // A process that is frozen, or hangs, answers no ping.
 func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
 	c, p := newPeer(t, Options{})
-	before := make(chan error, 1)
-	go func() { before <- c.Ping(t.Context()) }()
+	before := background(func() error { return c.Ping(t.Context()) })
 	ping := p.read()
 	require.Equal(t, FramePing, ping.Type)
 	state, in, out, err := HandOver(within(t), c)
@@ -90,11 +87,10 @@ func TestAHandOverDoesNotWaitForAPong(t *testing.T) {
 	require.NoError(t, err)
 	defer next.Close()
 	p.write(Frame{Type: FramePong, ID: ping.ID})
-	after := make(chan error, 1)
 	answered := callAsync(context.Background(), next, Request{Method: "m"})
 	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
 	require.NoError(t, await(t, answered).err, "the pong is no error")
-	go func() { after <- next.Ping(t.Context()) }()
+	after := background(func() error { return next.Ping(t.Context()) })
 	p.write(Frame{Type: FramePong, ID: p.read().ID})
 	require.NoError(t, await(t, after))
 }

@@ -85,12 +85,10 @@ type outcome struct {
 }
 
 func callAsync(ctx context.Context, c *Conn, r Request) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() {
+	return background(func() outcome {
 		resp, err := c.Call(ctx, r)
-		done <- outcome{resp, err}
-	}()
-	return done
+		return outcome{resp, err}
+	})
 }
 
 // requireAnswer waits for the end of a call, and requires that it has this answer.
@@ -107,19 +105,6 @@ func requireStarted(t *testing.T, started bool, err error, why ...any) {
 	var failed *CallError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, started, failed.Started, why...)
-}
-
-// errorOf is the error of a call whose result does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
-func await[T any](t testing.TB, from <-chan T) T {
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(waitTimeout):
-		require.FailNow(t, "nothing came")
-		panic("unreachable")
-	}
 }
 
 var framings = []string{FramingLine, FramingContentLength, FramingPacket4}
@@ -165,8 +150,7 @@ func TestJSONRPCCallsInEveryFraming(t *testing.T) {
 func TestJSONRPCPingAcceptsAnyResponse(t *testing.T) {
 	for _, answer := range []string{`"result":{}`, `"error":{"code":-32601,"message":"method not found"}`} {
 		c, server := newRPC(t, FramingLine, Options{PingMethod: "$/alive"})
-		done := make(chan error, 1)
-		go func() { done <- c.Ping(within(t)) }()
+		done := background(func() error { return c.Ping(within(t)) })
 		ask := server.read()
 		require.Equal(t, "$/alive", ask.Method)
 		server.write(`{"jsonrpc":"2.0","id":%s,%s}`, ask.ID, answer)
@@ -209,8 +193,7 @@ func TestOnlyTheResponseEndsACancelledMCPCall(t *testing.T) {
 	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Hour})
 	ask := server.leave(c, "tools/call")
 	bob := callAsync(within(t), c, Request{Method: "tools/call"})
-	ping := make(chan error, 1)
-	go func() { ping <- c.Ping(within(t)) }()
+	ping := background(func() error { return c.Ping(within(t)) })
 	question := server.read()
 	require.Equal(t, "ping", question.Method, "Bob's call must wait")
 	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, question.ID)

@@ -15,15 +15,14 @@ import (
 // content type.
 func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
 	var got []string
-	done := make(chan outcome, 1)
-	go func() {
+	done := background(func() outcome {
 		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte, contentType string) error {
 			<-tokens
 			got = append(got, contentType+string(chunk))
 			return nil
 		})
-		done <- outcome{resp, err}
-	}()
+		return outcome{resp, err}
+	})
 	return done, &got
 }
 
@@ -65,8 +64,7 @@ func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 		tokens := make(chan struct{})
 		done, got := slowStream(within(t), c, tokens)
 		slow := p.read()
-		cancelled := make(chan Frame, 1)
-		go func() { cancelled <- p.read() }()
+		cancelled := background(p.read)
 		chunk, err := AppendFrame(nil, Frame{Type: FrameChunk, ID: slow.ID, Payload: bytes.Repeat([]byte("x"), piece)})
 		require.NoError(t, err)
 		require.NoError(t, errorOf(p.conn.Write(bytes.Repeat(chunk, 2*streamBuffer/(piece+eventOverhead)))))
@@ -106,8 +104,7 @@ func TestSlowReadersShareABudget(t *testing.T) {
 		done, _ := slowStream(ctx, c, tokens)
 		ends, ids = append(ends, done), append(ids, p.read().ID)
 	}
-	cancelled := make(chan Frame, 1)
-	go func() { cancelled <- p.read() }()
+	cancelled := background(p.read)
 	for range 5 + eventQueue { // of largeChunk or more one waits in the channel
 		for _, id := range ids[1:] {
 			p.write(Frame{Type: FrameChunk, ID: id, Payload: make([]byte, piece)})
