@@ -75,9 +75,7 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest, bas
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.all[p] == m { // else two starts at the same time were of one incarnation
-			delete(s.all, p)
-		}
+		delete(s.all, p)
 	})
 }
 

@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -197,7 +198,7 @@ func TestAProcessThatStartsAboveItsMemoryLimitHasNone(t *testing.T) {
 }
 
 // The workers of two pools of the same name may start the same incarnation: both ask before either has begun.
-func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
+func TestOnlyOneOfTwoStartsOfAnIncarnationHasItsProcess(t *testing.T) {
 	h, r := sleepingHost(t)
 	var both sync.WaitGroup
 	both.Add(2)
@@ -207,13 +208,13 @@ func TestTwoStartsOfOneIncarnationAreObservedUntilItEnds(t *testing.T) {
 		return nil
 	}
 	var starting sync.WaitGroup
-	for range 2 {
-		starting.Go(func() {
-			_, err := executeStart(h, r)
-			assert.NoError(t, err)
-		})
+	var errs [2]error
+	for i := range errs {
+		starting.Go(func() { _, errs[i] = executeStart(h, r) })
 	}
 	starting.Wait()
+	require.Contains(t, errs, error(nil))
+	require.ErrorContains(t, errors.Join(errs[:]...), "incarnation 3 was started here")
 	p, known := h.Processes.Get("p/1", 3)
 	require.True(t, known)
 	_, err := p.Stop(t.Context(), time.Second)

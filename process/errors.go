@@ -12,8 +12,8 @@ type Code string
 // Codes of this package.
 const (
 	CodeInvalid     Code = "invalid"      // the launch or the configuration cannot work as it is
-	CodeSuperseded  Code = "superseded"   // a higher incarnation of the worker was started
-	CodeStartFailed Code = "start_failed" // the process did not become ready, or has already ended
+	CodeSuperseded  Code = "superseded"   // this incarnation of the worker or a higher one was started
+	CodeStartFailed Code = "start_failed" // the process did not become ready
 	CodeBusy        Code = "busy"         // the probe was skipped: max_inflight calls are in flight
 	CodeUnavailable Code = "unavailable"  // the supervisor is closed, or another one holds the state directory
 )

@@ -176,7 +176,7 @@ func TestEachKindServesCallsAndProbes(t *testing.T) {
 	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		sp.Start.Warmup = []spec.Warmup{{Method: "echo", Params: []byte(`"warm"`)}}
 		p := begin(t, s, sp)
-		require.Same(t, p, begin(t, s, sp), "a start is idempotent")
+		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrSuperseded, "it lives")
 		require.NoError(t, p.Probe(t.Context()))
 		for method, want := range map[string]string{"echo": `"hello"`, "name": `"p/0"`} {
 			answer, err := p.Conn().Call(t.Context(), wire.Request{Method: method, Payload: []byte(`"hello"`)})
@@ -237,7 +237,7 @@ func TestEachKindFailsWhenItCrashes(t *testing.T) {
 		exit := ends(t, p)
 		require.True(t, exit.Failed(), exit.Reason)
 		require.Equal(t, crashCode, exit.Code)
-		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrStartFailed, "it has ended")
+		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrSuperseded, "it has ended")
 		starts(t, s, launch("p/0", 2, sp))
 	})
 }

@@ -14,15 +14,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// start is one start in progress. Any number of callers may wait for it; when the last of them leaves, it is cancelled.
+// start is one start in progress.
 type start struct {
-	done   chan struct{}
 	cancel context.CancelCauseFunc
-	// callers is guarded by the supervisor's mu.
-	callers int
-	// process and err are set before done is closed.
-	process *Process
-	err     error
+	done   chan struct{} // closed when nothing of a failed one is left
 }
 
 // poolStartLimit bounds the concurrent starts of one pool.
@@ -36,37 +31,25 @@ type poolStartLimit struct {
 const maxStartLimits = 1000
 
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's
-// start.timeout. It is idempotent by worker and incarnation: a second call returns the live process, joins the start in
-// progress, or fails as the incarnation did. Start first kills older incarnations of the worker that the launch does
-// not keep. It fails with CodeSuperseded if a newer incarnation was started, else with CodeStartFailed, whose message
-// has the program's last output, or CodeInvalid. When ctx ends, the start is cancelled unless other callers wait for
-// it.
+// start.timeout. Start first kills older incarnations of the worker that the launch does not keep. It fails with
+// CodeSuperseded if this incarnation or a newer one was started, else with CodeStartFailed, whose message has the
+// program's last output, or CodeInvalid. When ctx ends, the start is cancelled.
 func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error) {
 	if err := checkLaunch(launch); err != nil {
 		return nil, err
 	}
 	k := key{launch.Worker, launch.Incarnation}
-	st, p, err := s.join(k, launch)
-	if p != nil || err != nil {
-		return p, err
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := s.enter(k, &start{cancel, make(chan struct{})}); err != nil {
+		return nil, err
 	}
-	select {
-	case <-st.done:
-		return st.process, st.err
-	case <-ctx.Done():
+	defer s.leave(k)
+	p, err := s.run(starting, k, launch)
+	if err != nil && ctx.Err() != nil {
+		return nil, coded(CodeStartFailed, context.Cause(ctx), "the start of %s was cancelled", k)
 	}
-	s.mu.Lock()
-	st.callers--
-	last := st.callers == 0
-	s.mu.Unlock()
-	if last {
-		st.cancel(context.Cause(ctx))
-		<-st.done // when Start returns, nothing of a cancelled start is left
-		if st.err == nil {
-			return st.process, nil // it finished before the cancellation
-		}
-	}
-	return nil, coded(CodeStartFailed, context.Cause(ctx), "the start of %s was cancelled", k)
+	return p, err
 }
 
 func checkLaunch(l Launch) error {
@@ -82,39 +65,27 @@ func checkLaunch(l Launch) error {
 	return nil
 }
 
-// join returns the start in progress, a new one if necessary, or the live process.
-func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
+// enter registers a start of an incarnation that was never started.
+func (s *Supervisor) enter(k key, st *start) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
-		return nil, nil, errClosing
+		return errClosing
 	}
-	if newest := s.newestLocked(k.worker); k.incarnation < newest {
-		return nil, nil, coded(CodeSuperseded, nil, "%s is superseded by incarnation %d", k, newest)
+	if newest := s.newestLocked(k.worker); k.incarnation <= newest {
+		return coded(CodeSuperseded, nil, "%s is superseded: incarnation %d was started here", k, newest)
 	}
-	if st, found := s.starting[k]; found {
-		st.callers++
-		return st, nil, nil
-	}
-	if p, found := s.live[k]; found {
-		return nil, p, nil
-	}
-	if p, found := s.ended[k]; found {
-		return nil, nil, coded(CodeStartFailed, nil, "%s has already ended: %s", k, p.Exit().Reason)
-	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
-	st := &start{done: make(chan struct{}), cancel: cancel, callers: 1}
 	s.starting[k] = st
-	s.processes.Go(func() {
-		defer cancel(nil)
-		p, err := s.run(ctx, k, launch)
-		s.mu.Lock()
-		delete(s.starting, k)
-		s.mu.Unlock()
-		st.process, st.err = p, err
-		close(st.done)
-	})
-	return st, nil, nil
+	s.processes.Add(1)
+	return nil
+}
+
+func (s *Supervisor) leave(k key) {
+	s.mu.Lock()
+	close(s.starting[k].done)
+	delete(s.starting, k)
+	s.mu.Unlock()
+	s.processes.Done()
 }
 
 // run performs a start, from killing older incarnations to readiness.
@@ -127,9 +98,6 @@ func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process,
 		return nil, startCancelled(ctx, "%s waited for other starts", k)
 	}
 	defer startLimit.Release(1)
-	if ctx.Err() != nil {
-		return nil, startCancelled(ctx, "%s waited for other starts", k)
-	}
 
 	if launch.era, err = s.era(ctx, launch); err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)

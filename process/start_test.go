@@ -32,60 +32,7 @@ func slow(file string) spec.Spec {
 	return sp
 }
 
-func TestConcurrentStartsOfOneIncarnationJoin(t *testing.T) {
-	s := open(t)
-	var all sync.WaitGroup
-	got := make([]*Process, 10)
-	for i := range got {
-		all.Go(func() {
-			p, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
-			if err == nil {
-				got[i] = p
-			}
-		})
-	}
-	all.Wait()
-	for _, p := range got {
-		require.NotNil(t, p)
-		require.Same(t, got[0], p)
-	}
-	require.Equal(t, got[:1], s.List())
-	found, ok := s.Get("p/0", 1)
-	require.True(t, ok)
-	require.Same(t, got[0], found)
-}
-
-func TestAStartContinuesWhileACallerWaits(t *testing.T) {
-	s, file := open(t), filepath.Join(t.TempDir(), "go")
-	impatient, cancel := context.WithCancel(t.Context())
-	type result struct {
-		p   *Process
-		err error
-	}
-	first, second := make(chan result, 1), make(chan result, 1)
-	go func() {
-		p, err := s.Start(impatient, launch("p/0", 1, slow(file)))
-		first <- result{p, err}
-	}()
-	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
-	go func() {
-		p, err := s.Start(t.Context(), launch("p/0", 1, slow(file)))
-		second <- result{p, err}
-	}()
-	eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.starting[key{"p/0", 1}].callers == 2
-	}, "the second call must have joined")
-	cancel()
-	require.ErrorIs(t, (<-first).err, context.Canceled)
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	r := <-second
-	require.NoError(t, r.err)
-	require.True(t, lives(t, r.p.root))
-}
-
-func TestAStartWithoutCallersIsCancelled(t *testing.T) {
+func TestNothingIsLeftOfACancelledStart(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
@@ -95,6 +42,7 @@ func TestAStartWithoutCallersIsCancelled(t *testing.T) {
 	}()
 	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
 	p := s.List()[0]
+	require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, slow("/nowhere")))), ErrSuperseded, "it starts")
 	cancel()
 	err := <-failed
 	require.ErrorIs(t, err, ErrStartFailed)
@@ -158,7 +106,6 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	require.ErrorContains(t, old.Probe(t.Context()), "the process has ended")
 	require.ErrorIs(t, errorOf(old.ApplyLimits(0, 0)), ErrUnavailable)
 	require.Error(t, old.CollectGarbage(t.Context()))
-	require.ErrorContains(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), "has already ended: "+was.Reason)
 	require.NotZero(t, old.LatestSample())
 	require.Equal(t, p.LatestSample(), old.LatestSample())
 }
