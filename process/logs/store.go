@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,7 @@ type Config struct {
 // Store keeps the logs of a host's workers. All methods are safe for concurrent use.
 type Store struct {
 	config Config
-	work   chan struct{} // a log has been queued
+	work   chan struct{} // a log has something to write
 	stop   context.CancelFunc
 	done   <-chan struct{} // of run
 
@@ -68,7 +67,6 @@ type Store struct {
 
 	mu      sync.Mutex // guards the fields below
 	workers map[string]*workerLog
-	queued  []*workerLog
 	changes sleep.Changes // a log has a new line
 
 	reported time.Time // when run last warned
@@ -175,20 +173,11 @@ func (s *Store) known(worker string) *workerLog {
 	return w
 }
 
-// queue has a log written soon.
-func (s *Store) queue(w *workerLog) {
-	s.mu.Lock()
-	s.queued = append(s.queued, w)
-	s.mu.Unlock()
-	sleep.Wake(s.work)
-}
-
-// run writes the queued logs until ctx ends, and then what is left.
+// run writes the logs until ctx ends, and then what is left.
 func (s *Store) run(ctx context.Context) {
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
 	var timer <-chan time.Time
-	var later []*workerLog // could not be written whole
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,28 +189,16 @@ func (s *Store) run(ctx context.Context) {
 		case <-prune.C:
 			s.prune()
 		case <-s.work:
+			s.announce()
 		case <-timer:
 		}
-		s.mu.Lock()
-		ready := s.queued
-		s.queued = nil
-		s.mu.Unlock()
-		for _, w := range ready {
-			w.queued.Store(false)
-		}
-		if len(ready) > 0 {
-			s.announce() // after that: a line that comes now is queued again
-		}
 		wait := time.Duration(0)
-		pending := append(ready, later...)
-		slices.SortFunc(pending, func(a, b *workerLog) int { return strings.Compare(a.segments.dir, b.segments.dir) })
-		later = nil
-		for _, w := range slices.Compact(pending) {
+		for _, w := range s.all() {
 			if again, err := w.flush(ctx, false); err != nil && ctx.Err() == nil {
 				s.report(err)
-				later, wait = append(later, w), max(wait, retryEvery)
+				wait = max(wait, retryEvery)
 			} else if again {
-				later, wait = append(later, w), max(wait, limitedFor)
+				wait = max(wait, limitedFor)
 			}
 		}
 		timer = nil

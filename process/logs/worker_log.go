@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
+
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Bounds on the lines of a worker that are not on disk yet.
@@ -22,7 +23,6 @@ const (
 // workerLog is the log of one worker: the files, and the lines that wait to be written.
 type workerLog struct {
 	store    *Store
-	queued   atomic.Bool
 	disk     *semaphore.Weighted // of 1: a lock with a deadline
 	segments segments
 	limiter  *rate.Limiter
@@ -60,7 +60,7 @@ func (w *workerLog) leave(incarnation int64) {
 	}
 	w.urgent = true
 	w.mu.Unlock()
-	w.wake()
+	sleep.Wake(w.store.work)
 }
 
 // idle reports whether nothing uses the log.
@@ -87,7 +87,7 @@ func (w *workerLog) add(line Line) {
 	w.bytes += len(line.Text) + lineOverhead
 	w.trim()
 	w.mu.Unlock()
-	w.wake()
+	sleep.Wake(w.store.work)
 }
 
 // trim drops the oldest lines beyond the bound.
@@ -101,12 +101,6 @@ func (w *workerLog) trim() {
 	w.pending = w.pending[drop:]
 	w.dropped += int64(drop)
 	w.store.dropped.Add(int64(drop))
-}
-
-func (w *workerLog) wake() {
-	if !w.queued.Swap(true) {
-		w.store.queue(w)
-	}
 }
 
 // take removes a batch of the pending lines, after a line about those that were dropped.
@@ -175,6 +169,12 @@ func (w *workerLog) ready() error {
 
 // flush writes the pending lines: as many as the rate allows, or all of them. again says that lines remain.
 func (w *workerLog) flush(ctx context.Context, all bool) (again bool, err error) {
+	w.mu.Lock()
+	idle := len(w.pending) == 0 && !w.urgent
+	w.mu.Unlock()
+	if idle {
+		return false, nil
+	}
 	if err := w.lock(ctx); err != nil {
 		return true, err
 	}
