@@ -88,34 +88,6 @@ func TestALongTracebackIsCutInTheLog(t *testing.T) {
 	require.Equal(t, maxTracebackLines-2, frames)
 }
 
-func TestAKilledAgentLeavesTheLogsToTheNext(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state")
-	agent := startTestAgent(t, dir, "sh", "-c", "echo of the first agent; exec sleep 1000")
-	agent.reaper(t)
-	eventually(t, func() bool {
-		files, err := filepath.Glob(filepath.Join(dir, logsName, "agent%2F0", "*.log"))
-		if err != nil || len(files) != 1 {
-			return false
-		}
-		text, err := os.ReadFile(files[0])
-		return err == nil && strings.Contains(string(text), "of the first agent")
-	}, "the line is on disk")
-	require.NoError(t, agent.Process.Kill())
-	_ = agent.Wait()
-
-	s := open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
-	require.Contains(t, logOf(t, s, "agent/0", 0), "stdout: of the first agent")
-	starts(t, s, launch("agent/0", 2, sh("echo of the second agent; exec sleep 1000")))
-	eventually(t, func() bool {
-		lines := logOf(t, s, "agent/0", 0)
-		first, second := slices.Index(lines, "stdout: of the first agent"), slices.Index(lines, "stdout: of the second agent")
-		return first >= 0 && second > first
-	}, "both are in the log, in order")
-	ended, err := s.Logs().LastEnded(t.Context(), "agent/0")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, ended)
-}
-
 func TestAFloodOfOutputFillsNoDiskAndSlowsNoCall(t *testing.T) {
 	const bound = 1 << 20
 	dir := filepath.Join(t.TempDir(), "state")
