@@ -178,7 +178,7 @@ func TestAContainerOfAKilledAgentIsRemoved(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	in, out := startKeepingAgent(t, cmd, keepingAgent{Dir: dir, Spec: containerSpec()})
 	defer in.Close()
-	client := keptWorker(t, out)
+	client := printed(t, out)
 	require.NotEmpty(t, podman(t, "ps", "--quiet"))
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, tree.WaitChild(cmd))

@@ -63,8 +63,7 @@ func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
 
 func TestNoDescendantSurvivesTheAgentsSIGKILL(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	agent := startTestAgent(t, t.TempDir(), "sh", "-c", escapes(file))
-	reaper := agent.reaper(t)
+	agent, reaper := startTestAgent(t, t.TempDir(), escapes(file))
 	escaped := pidIn(t, file)
 	require.NoError(t, agent.Process.Kill())
 	gone(t, escaped, "the reaper must kill it")
@@ -131,9 +130,7 @@ func TestAnExecProbeRunsWithinTheWorkersLimits(t *testing.T) {
 func TestAWorkerCannotReadTheAgentsEnvironment(t *testing.T) {
 	t.Setenv("CONTAINMENT_SECRET", "hunter2")
 	out := filepath.Join(t.TempDir(), "out")
-	agent := startTestAgent(t, t.TempDir(), "sh", "-c", "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+
-		"; exec sleep 1000")
-	agent.reaper(t)
+	startTestAgent(t, t.TempDir(), "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+"; exec sleep 1000")
 	var seen []byte
 	eventually(t, func() bool {
 		var err error

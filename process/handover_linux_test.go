@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -29,37 +28,11 @@ func handOver(t *testing.T, dir string, sp spec.Spec) tree.Identity {
 	return handOverBy(t, keepingAgent{Dir: dir, Spec: sp})
 }
 
-// startKeepingAgent starts cmd, which runs this test binary, as an agent with one worker. The agent lasts until in is
-// closed, and writes its worker's PID to out.
-func startKeepingAgent(t *testing.T, cmd *exec.Cmd, agent keepingAgent) (in io.WriteCloser, out io.Reader) {
-	t.Helper()
-	text, err := json.Marshal(agent)
-	require.NoError(t, err)
-	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
-	cmd.Stderr = t.Output()
-	in, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err = cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, tree.StartChild(cmd))
-	return in, out
-}
-
-// keptWorker returns the process of the agent's worker once it runs.
-func keptWorker(t *testing.T, out io.Reader) tree.Identity {
-	t.Helper()
-	var pid int
-	require.NoError(t, errorOf(fmt.Fscan(out, &pid)))
-	worker, found := tree.Identify(pid)
-	require.True(t, found)
-	return worker
-}
-
 func handOverBy(t *testing.T, agent keepingAgent) tree.Identity {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	in, out := startKeepingAgent(t, cmd, agent)
-	id := keptWorker(t, out)
+	id := printed(t, out)
 	require.NoError(t, in.Close())
 	require.NoError(t, tree.WaitChild(cmd))
 	require.True(t, lives(t, id), "the worker outlives its agent")

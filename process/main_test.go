@@ -1,11 +1,11 @@
 package process
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -24,9 +24,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// testAgentEnv makes the test binary an agent that starts one worker and then waits to be killed.
-const testAgentEnv = "TEMPOOL_TEST_AGENT_DIR"
-
 // waitTimeout bounds every wait of these tests; only a failing test waits so long.
 const waitTimeout = 2 * time.Minute
 
@@ -37,36 +34,7 @@ func TestMain(m *testing.M) {
 	if agent := os.Getenv(keepingAgentEnv); agent != "" {
 		runKeepingAgent(agent)
 	}
-	if dir := os.Getenv(testAgentEnv); dir != "" {
-		runTestAgent(dir, os.Args[1:])
-	}
 	goleak.VerifyTestMain(m)
-}
-
-// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper, and never returns.
-func runTestAgent(dir string, command []string) {
-	ctx := context.Background()
-	if err := Protect(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	config := Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)}
-	withoutCgroups(&config)
-	s, err := Open(ctx, config)
-	if err == nil {
-		_, err = s.Start(ctx, launch("agent/0", 1, runs(command...)))
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	printed := 0
-	for range time.Tick(5 * time.Millisecond) {
-		if pid := s.reaper.PID(); pid != 0 && pid != printed {
-			printed = pid
-			fmt.Println(pid)
-		}
-	}
 }
 
 // keepingAgentEnv makes the test binary an agent that starts one worker and, when its input ends, hands it over and
@@ -81,10 +49,10 @@ type keepingAgent struct {
 	NoCgroups bool
 }
 
-// runKeepingAgent prints the PID of the worker, and then those of the keeper's children.
+// runKeepingAgent prints the PIDs of the worker and of the reaper.
 func runKeepingAgent(text string) {
 	var a keepingAgent
-	err := json.Unmarshal([]byte(text), &a)
+	err := errors.Join(Protect(), json.Unmarshal([]byte(text), &a))
 	ctx := context.Background()
 	var s *Supervisor
 	if err == nil {
@@ -107,7 +75,7 @@ func runKeepingAgent(text string) {
 		}
 	}
 	if err == nil {
-		fmt.Println(p.Info().PID)
+		fmt.Println(p.Info().PID, s.reaper.PID())
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		_, err = s.HandOver(ctx, noted)
 	}
@@ -123,37 +91,45 @@ func runKeepingAgent(text string) {
 
 func noted(p *Process) json.RawMessage { return json.RawMessage(`"of ` + p.Worker() + `"`) }
 
-type testAgent struct {
-	*exec.Cmd
-	lines *bufio.Scanner
-}
-
-// startTestAgent runs this binary as an agent in a process group of its own.
-func startTestAgent(t *testing.T, dir string, command ...string) testAgent {
+// startKeepingAgent starts cmd, which runs this test binary, as an agent with one worker. The agent lasts until in is
+// closed, and writes the PIDs of its worker and of its reaper to out.
+func startKeepingAgent(t *testing.T, cmd *exec.Cmd, agent keepingAgent) (in io.WriteCloser, out io.Reader) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], command...)
-	cmd.Env = append(os.Environ(), testAgentEnv+"="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
+	text, err := json.Marshal(agent)
 	require.NoError(t, err)
-	cmd.Stderr = cmd.Stdout
+	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
+	cmd.Stderr = t.Output()
+	in, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err = cmd.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, tree.StartChild(cmd))
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = tree.WaitChild(cmd)
-	})
-	return testAgent{Cmd: cmd, lines: bufio.NewScanner(out)}
+	return in, out
 }
 
-// reaper waits until the agent prints the next reaper.
-func (a testAgent) reaper(t *testing.T) tree.Identity {
+// printed returns the process whose PID an agent writes next.
+func printed(t *testing.T, out io.Reader) tree.Identity {
 	t.Helper()
-	require.True(t, a.lines.Scan(), "the agent ended")
-	pid, err := strconv.Atoi(a.lines.Text())
-	require.NoError(t, err, "the agent failed")
+	var pid int
+	require.NoError(t, errorOf(fmt.Fscan(out, &pid)))
 	id, found := tree.Identify(pid)
 	require.True(t, found)
 	return id
+}
+
+// startTestAgent starts an agent without cgroups, in a process group of its own, that is killed with the test. Its
+// worker runs a script.
+func startTestAgent(t *testing.T, dir, script string) (agent *exec.Cmd, reaper tree.Identity) {
+	t.Helper()
+	agent = exec.Command(os.Args[0])
+	agent.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	_, out := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh(script), NoCgroups: true})
+	t.Cleanup(func() {
+		_ = agent.Process.Kill()
+		_ = tree.WaitChild(agent)
+	})
+	printed(t, out)
+	return agent, printed(t, out)
 }
 
 // open returns a supervisor that is closed with the test.

@@ -67,8 +67,7 @@ func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 			if records {
 				script = escapes(grandchild)
 			}
-			agent := startTestAgent(t, state, "sh", "-c", `echo $$ > `+child+`; `+script)
-			reaper := agent.reaper(t)
+			agent, reaper := startTestAgent(t, state, `echo $$ > `+child+`; `+script)
 			ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
 			pauses(t, reaper)
 			require.NoError(t, agent.Process.Kill())
@@ -81,7 +80,7 @@ func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 				require.NoError(t, os.RemoveAll(filepath.Join(state, recordsName)))
 			}
 
-			s := open(t, withoutCgroups, func(c *Config) { c.StateDir, c.HostID = state, "test-agent" })
+			s := open(t, withoutCgroups, func(c *Config) { c.StateDir = state })
 			for _, id := range ids {
 				require.False(t, lives(t, id), "Open returns after killing them")
 			}
