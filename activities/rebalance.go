@@ -32,7 +32,7 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 		if !known || p.HasEnded() {
 			continue
 		}
-		m, c := h.allocationClaims(ctx, p, r.Limits)
+		m, c := h.allocationClaims(ctx, p)
 		processes, memory, cpu = append(processes, p), append(memory, m), append(cpu, c)
 	}
 	if len(processes) == 0 {
@@ -80,8 +80,7 @@ func (h *Host) applyShare(p *process.Process, share *api.Share, reason string) {
 }
 
 // allocationClaims returns one worker's claims for the splits of memory and CPU.
-func (h *Host) allocationClaims(ctx context.Context, p *process.Process,
-	limits spec.Limits) (memory, cpu policy.Claim) {
+func (h *Host) allocationClaims(ctx context.Context, p *process.Process) (memory, cpu policy.Claim) {
 	sample := p.LatestSample()
 	if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending; its last sample is good enough
 		sample = fresh
@@ -99,6 +98,7 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process,
 		}
 		return policy.Claim{Floor: floor, Ceiling: ceiling, Use: use, Load: load, Score: score}
 	}
+	limits := p.Spec().Limits
 	return claim(sample.MemoryBytes, minMemoryShare, int64(limits.Memory)),
 		claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
 }

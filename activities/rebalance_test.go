@@ -22,7 +22,7 @@ func (idleDataPlane) Claim(string, int64)                   {}
 func (idleDataPlane) NotifyAt(string, int64, int64, func()) {}
 func (idleDataPlane) SetHealth(string, int64, string)       {}
 func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
-	return api.DrainResult{Drained: true}
+	return api.DrainResult{}
 }
 func (idleDataPlane) Resume(*process.Process, api.Usage, *api.Suspension, *api.Lease) {}
 func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
@@ -45,7 +45,7 @@ func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
 	require.NoError(t, err)
 	request := api.RebalanceRequest{
-		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationEqual, MemoryBudget: 1 << 30, CPUBudget: 1.5},
+		Resources: spec.Resources{Allocation: spec.AllocationEqual, MemoryBudget: 1 << 30, CPUBudget: 1.5},
 		Processes: []api.Process{worker, {Worker: "p/1", Incarnation: 1}, unknown},
 	}
 	only, err := h.Rebalance(t.Context(), request)
@@ -73,7 +73,7 @@ func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 func TestABudgetBelowTheUsageChangesNothingAndReportsAProblem(t *testing.T) {
 	h, p := newHost(t, withoutProtocol, "sleep", "1000")
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
-		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
+		Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
 		Processes: []api.Process{worker}, Apply: true,
 	})
 	require.NoError(t, err)
@@ -83,11 +83,10 @@ func TestABudgetBelowTheUsageChangesNothingAndReportsAProblem(t *testing.T) {
 }
 
 func TestWithoutABudgetTheHostsMemoryIsSplitUpToTheLimits(t *testing.T) {
-	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
+	h, _ := newHost(t, func(s *spec.Spec) { withoutProtocol(s); s.Limits.Memory = 2 << 30 }, "sleep", "1000")
 	h.MemoryTotal = func() (int64, error) { return 8 << 30, nil }
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
-		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
-		Processes: []api.Process{worker},
+		Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Processes: []api.Process{worker},
 	})
 	require.NoError(t, err)
 	require.Empty(t, result.Problem)

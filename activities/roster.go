@@ -38,7 +38,7 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 	if err != nil {
 		return api.PoolRosterResult{}, fmt.Errorf("query the workers of pool %s: %w", request.Pool, err)
 	}
-	result := api.PoolRosterResult{Size: status.Size}
+	var result api.PoolRosterResult
 	for _, w := range status.Workers {
 		stays := !w.Gone && !w.Removing && !w.Resting && !status.Stopping
 		result.Workers = append(result.Workers, api.RosterWorker{

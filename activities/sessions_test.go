@@ -208,7 +208,7 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	r := &Roster{Status: func(context.Context, string) (api.PoolStatus, error) { return status, failure }}
 	var result api.PoolRosterResult
 	require.NoError(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
-	require.Equal(t, api.PoolRosterResult{Size: 2, Workers: []api.RosterWorker{
+	require.Equal(t, api.PoolRosterResult{Workers: []api.RosterWorker{
 		{Slot: 0, Host: "a", State: lifecycle.Ready, InService: true}, {Slot: 1, State: lifecycle.Pending},
 		{Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)

@@ -230,10 +230,9 @@ type DrainRequest struct {
 	Timeout spec.Duration `json:"timeout"`
 }
 
-// DrainResult is the end of a drain; Cut counts the calls still in flight at the timeout.
+// DrainResult is the end of a drain; CallsCut counts the calls still in flight at the timeout.
 type DrainResult struct {
-	Drained  bool `json:"drained"`
-	CallsCut int  `json:"calls_cut,omitempty"`
+	CallsCut int `json:"calls_cut,omitempty"`
 }
 
 // ResetRequest makes a worker clear what the holder of an expired lease left behind, within Timeout. Calls under that

@@ -73,13 +73,10 @@ type FilesChanged struct {
 // MemoryPressure reports the memory pressure of a host to a pool with workers there. An agent sends it when the level
 // changes and repeats it while the level is high or critical. It reports a lower level only after a minute.
 type MemoryPressure struct {
-	Host           string         `json:"host"`
-	Level          string         `json:"level"` // none, medium, high or critical: policy.Level
-	AvailableBytes int64          `json:"available_bytes"`
-	TotalBytes     int64          `json:"total_bytes"`
-	Reason         string         `json:"reason,omitempty"` // from policy.Pressure
-	Workers        []WorkerMemory `json:"workers"`          // the pool's own on that host
-	At             time.Time      `json:"at"`
+	Host    string         `json:"host"`
+	Level   string         `json:"level"`            // none, medium, high or critical: policy.Level
+	Reason  string         `json:"reason,omitempty"` // from policy.Pressure
+	Workers []WorkerMemory `json:"workers"`          // the pool's own on that host
 }
 
 // WorkerMemory is the memory of one worker's process tree.
@@ -121,9 +118,7 @@ type LimitsApplied struct {
 
 // RebalanceRequest makes a host share its budget among workers of a pool.
 type RebalanceRequest struct {
-	Pool      string         `json:"pool"`
 	Resources spec.Resources `json:"resources"`
-	Limits    spec.Limits    `json:"limits"` // no share exceeds them
 	Processes []Process      `json:"processes"`
 	// Apply applies the shares as limits; without it they are only computed (policy.mode = "observe").
 	Apply bool `json:"apply"`

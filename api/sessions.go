@@ -105,7 +105,6 @@ type PoolRosterRequest struct {
 
 // PoolRosterResult lists the workers of a pool by slot, as last reported to the pool.
 type PoolRosterResult struct {
-	Size    int            `json:"size"`
 	Workers []RosterWorker `json:"workers"`
 }
 

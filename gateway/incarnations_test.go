@@ -52,7 +52,7 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 			}
 			require.Equal(t, c.served, served)
 			e.control.add("p/0", 2)
-			require.True(t, e.gateway.Drain(t.Context(), "p/0", 1).Drained)
+			require.Zero(t, e.gateway.Drain(t.Context(), "p/0", 1).CallsCut)
 			require.EqualValues(t, 2, call())
 			usage, _ := e.gateway.Usage("p/0", 1)
 			require.EqualValues(t, c.served[1], usage.Requests, "each incarnation has its own count")

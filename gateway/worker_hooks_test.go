@@ -49,7 +49,7 @@ func TestHookErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, errorOf(e.gateway.CallHook(ctx, "p/1", release, "mine")), api.ErrBusy)
-	require.True(t, e.gateway.Drain(t.Context(), "p/1", 1).Drained)
+	require.Zero(t, e.gateway.Drain(t.Context(), "p/1", 1).CallsCut)
 	require.ErrorIs(t, errorOf(e.gateway.CallHook(t.Context(), "p/1", release, "mine")), api.ErrDraining)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status, "others are still served")
 	e.gateway.Suspend(t.Context(), suspendRequest(1, "", time.Hour))
@@ -100,7 +100,7 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Workers[0].Draining }, timeout, poll)
 	e.release(e.file("b"))
-	require.True(t, await(t, drained).Drained)
+	require.Zero(t, await(t, drained).CallsCut)
 	require.Equal(t, 200, await(t, second).status)
 	require.Equal(t, []string{"a", "b"}, released())
 }
@@ -114,7 +114,7 @@ func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second) // the hook that hangs gets a part of it
 	defer cancel()
-	require.True(t, e.gateway.Drain(ctx, "p/0", 1).Drained)
+	require.Zero(t, e.gateway.Drain(ctx, "p/0", 1).CallsCut)
 	require.Equal(t, []string{"a", "z"}, released())
 	require.EqualValues(t, 1, e.gateway.Snapshot().Pools[0].NotReleased)
 	happened := e.follow(t, "?follow=false&type=session.not_released", "").require(api.EventSessionNotReleased)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +43,6 @@ type pressureMonitor struct {
 
 	// Only run uses the following fields:
 	level         policy.Pressure
-	memory        hostMemory // the newest reading
 	reason        string
 	reportedAt    time.Time       // when all pools last got a report
 	underPressure map[string]bool // pools whose last report was medium or higher, and which must get one of the end
@@ -91,7 +89,7 @@ func (w *pressureMonitor) step(ctx context.Context, now time.Time) {
 		return
 	}
 	memory.AvailableShare = float64(memory.AvailableBytes) / float64(memory.TotalBytes)
-	w.readFailed, w.memory = false, memory
+	w.readFailed = false
 	before := cmp.Or(w.level.Level, policy.PressureNone)
 	var changed bool
 	w.level, changed, w.reason = w.level.Next(memory.HostMemory, now)
@@ -189,8 +187,7 @@ func (w *pressureMonitor) restoreLimits() {
 	}
 }
 
-// workers returns the memory of the workers here, largest first, by pool. It leaves out pools with pressure.enabled =
-// false.
+// workers returns the memory of the workers here by pool. It leaves out pools with pressure.enabled = false.
 func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 	all := map[string][]api.WorkerMemory{}
 	for _, p := range w.processes.List() {
@@ -200,9 +197,6 @@ func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 		}
 		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(),
 			MemoryBytes: p.LatestSample().MemoryBytes})
-	}
-	for _, list := range all {
-		slices.SortStableFunc(list, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
 	}
 	return all
 }
@@ -217,9 +211,7 @@ func (w *pressureMonitor) reportAll() {
 	clear(w.underPressure)
 	for pool, list := range workers {
 		w.report(pool, api.MemoryPressure{
-			Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes,
-			TotalBytes: w.memory.TotalBytes,
-			Workers:    list, At: time.Now().UTC(),
+			Host: w.host, Level: string(w.level.Level), Reason: w.reason, Workers: list,
 		})
 		if w.level.Level.AtLeast(policy.PressureMedium) {
 			w.underPressure[pool] = true

@@ -87,8 +87,7 @@ func (a *allocation) servingByHost() map[string][]api.Process {
 // collects the problems of all hosts of one rebalance.
 func (a *allocation) rebalanceHost(host string, processes []api.Process, problems map[string]string) {
 	future := loop.OnHost(host, api.ActivityRebalance, "split the budget of host "+host, time.Minute, api.RebalanceRequest{
-		Pool: a.name(), Resources: a.Spec.Resources, Limits: a.Spec.Limits, Processes: processes,
-		Apply: a.Spec.Policy.Mode != spec.PolicyObserve,
+		Resources: a.Spec.Resources, Processes: processes, Apply: a.Spec.Policy.Mode != spec.PolicyObserve,
 	}).Execute(a.Ctx)
 	a.inFlight++
 	a.OnFuture(future, func(f workflow.Future) {

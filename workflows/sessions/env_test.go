@@ -160,7 +160,7 @@ func (h *fakeHosts) roster(context.Context, api.PoolRosterRequest) (api.PoolRost
 			return api.PoolRosterResult{}, err
 		}
 	}
-	return api.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
+	return api.PoolRosterResult{Workers: h.workers}, nil
 }
 
 func (h *fakeHosts) listBindings(ctx context.Context,

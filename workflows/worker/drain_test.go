@@ -35,7 +35,7 @@ func TestAWorkerThatItsPoolHasReservedDrainsAsLongAsCallsMayTake(t *testing.T) {
 	var limits []time.Duration
 	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
 		limits = append(limits, r.Timeout.D())
-		return api.DrainResult{Drained: true}, nil
+		return api.DrainResult{}, nil
 	}
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.PoolHolder("t")}))
 	s.At(2*time.Second, s.signal(api.SignalEnd, api.Control{LeaseID: "t.0.1.1"}))

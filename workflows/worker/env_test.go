@@ -254,7 +254,7 @@ func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResul
 	if s.onDrain != nil {
 		return s.onDrain(r)
 	}
-	return api.DrainResult{Drained: true}, nil
+	return api.DrainResult{}, nil
 }
 
 func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {

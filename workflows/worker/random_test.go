@@ -157,7 +157,7 @@ func (h *randomHosts) use(s *workerEnv) {
 		if h.chance(5, "calls cut", r.Incarnation) {
 			return api.DrainResult{CallsCut: 2}, nil
 		}
-		return api.DrainResult{Drained: true}, nil
+		return api.DrainResult{}, nil
 	}
 	s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
 		h.mu.Lock()

@@ -24,7 +24,6 @@ import (
 // successor is the incarnation that is about to replace the current one.
 type successor struct {
 	Incarnation int64 `json:"incarnation"`
-	SpecVersion int64 `json:"spec_version"`
 	// Ready is set after handshake and warm-up, while a client's lease on the current incarnation ends.
 	Ready  *api.StartResult `json:"ready,omitempty"`
 	cancel func()           // of the start, while it is under way
@@ -60,16 +59,12 @@ type surge struct {
 
 // startSuccessor starts the next incarnation beside the current one.
 func (s *surge) startSuccessor() {
-	sp, version := s.rotator.nextSpec(), s.SpecVersion
-	if s.NextSpec != nil {
-		version = s.NextSpec.Version
-	}
 	s.HighestIncarnation = max(s.HighestIncarnation, s.Machine.Incarnation) + 1
-	next := &successor{Incarnation: s.HighestIncarnation, SpecVersion: version}
+	next := &successor{Incarnation: s.HighestIncarnation}
 	s.Successor = next
 	ctx, cancel := workflow.WithCancel(s.Ctx)
 	next.cancel = cancel
-	future := s.activities.startSuccessor(ctx, next.Incarnation, sp)
+	future := s.activities.startSuccessor(ctx, next.Incarnation, s.rotator.nextSpec())
 	workflow.Go(s.Ctx, func(ctx workflow.Context) {
 		result := &loop.Result[api.StartResult]{}
 		result.Err = future.Get(ctx, &result.Value)
