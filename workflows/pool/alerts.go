@@ -45,7 +45,7 @@ func (p *pool) problems() (found []problem) {
 	if p.Breaker.Open() {
 		found = append(found, problem{alert{api.AlertStartsHeld, source}, startsPausedReason})
 	}
-	if r := p.Rollout; r != nil && r.Halted != "" && !r.ByOperator {
+	if r := p.Rollout; r != nil && r.Failed() {
 		found = append(found, problem{alert{api.AlertRolloutHalted, source}, r.Halted})
 	}
 	for i := range p.Roster {

@@ -35,7 +35,7 @@ func (p *pool) filesChanged(f api.FilesChanged) {
 		slices.Sort(slots)
 	}
 	p.throttle.closeBreaker()
-	p.disruptions.beginRollout(rollout{Cause: api.CauseFiles, Reason: reason, Waiting: slots,
+	p.disruptions.beginRollout(rollout{Cause: api.CauseFiles, Rollout: api.Rollout{Reason: reason, Waiting: slots},
 		AtOnce: p.Spec.Watch.Mode == spec.WatchAll})
 	p.WakeUp()
 }

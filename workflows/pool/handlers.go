@@ -112,7 +112,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 		}
 		p.emit(api.EventPoolApplied, api.PoolEvent{SpecVersion: p.SpecVersion, Reason: by})
 		p.throttle.closeBreaker() // the old spec may have been the cause
-		p.disruptions.beginRollout(rollout{Cause: api.CauseSpec, Reason: reason, Waiting: p.slots()})
+		p.disruptions.beginRollout(rollout{Cause: api.CauseSpec, Rollout: api.Rollout{Reason: reason, Waiting: p.slots()}})
 	}
 	p.WakeUp()
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed || again}, nil
@@ -157,7 +157,7 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 			return api.RestartResult{Workers: slots}, nil
 		}
 	}
-	p.disruptions.beginRollout(rollout{Cause: api.CauseOperator, Reason: reason, Waiting: slots})
+	p.disruptions.beginRollout(rollout{Cause: api.CauseOperator, Rollout: api.Rollout{Reason: reason, Waiting: slots}})
 	p.WakeUp()
 	return api.RestartResult{Workers: slots}, nil
 }

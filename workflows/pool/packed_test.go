@@ -38,7 +38,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		run.SpecVersion, run.Size = math.MaxInt32, maxSize
 		run.Spec.Pool.Env = map[string]string{"LARGE": text(spec.MaxBytes - 4<<10)}
 		require.NoError(t, run.Spec.Validate())
-		run.Rollout = &rollout{Reason: text(800)}
+		run.Rollout = &rollout{Rollout: api.Rollout{Reason: text(800)}}
 		run.Removed = map[int]usedNumbers{}
 		p := &pool{Run: run, Loop: loop.New(ctx)}
 		p.throttle, p.disruptions, p.pressure, p.allocation = throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}

@@ -17,20 +17,9 @@ import (
 // the previous one serves again. A worker that gives up halts the rollout, so that a bad spec takes down no more than
 // the budget.
 type rollout struct {
-	Reason  string       `json:"reason"`
-	Waiting []int        `json:"waiting,omitempty"`
-	Current []disruption `json:"current,omitempty"`
-	Done    int          `json:"done"`
-	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when
-	// a host has room.
-	NoCapacity []int `json:"no_capacity,omitempty"`
-	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout
-	// up either.
-	Overdue []int  `json:"overdue,omitempty"`
-	Halted  string `json:"halted,omitempty"`
-	// ByOperator says that an operator halted it.
-	ByOperator bool      `json:"by_operator,omitempty"`
-	Cause      api.Cause `json:"cause,omitempty"`
+	api.Rollout
+	Current []disruption `json:"current,omitempty"` // instead of their slots
+	Cause   api.Cause    `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
 	// Since is when it began.
@@ -38,12 +27,12 @@ type rollout struct {
 }
 
 func (r *rollout) status() *api.Rollout {
-	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done,
-		NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted, ByOperator: r.ByOperator}
+	status := r.Rollout
+	status.Waiting, status.Current = append([]int{}, r.Waiting...), []int{}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
-	return status
+	return &status
 }
 
 // beginRollout replaces the current rollout, if there is one. The workers that this one disrupts stay disrupted. Those
