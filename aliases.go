@@ -40,48 +40,6 @@ const (
 	OutcomeClose = api.OutcomeClose
 )
 
-// Codes of errors; see Error.
-const (
-	CodeBusy             = api.CodeBusy
-	CodeDegraded         = api.CodeDegraded
-	CodeDraining         = api.CodeDraining
-	CodeSuspended        = api.CodeSuspended
-	CodeStarting         = api.CodeStarting
-	CodeFailed           = api.CodeFailed
-	CodeContinuing       = api.CodeContinuing
-	CodeInvalid          = api.CodeInvalid
-	CodePoolNotFound     = api.CodePoolNotFound
-	CodePoolExists       = api.CodePoolExists
-	CodeWorkerNotFound   = api.CodeWorkerNotFound
-	CodeLeaseNotFound    = api.CodeLeaseNotFound
-	CodeLeaseFenced      = api.CodeLeaseFenced
-	CodeSuperseded       = api.CodeSuperseded
-	CodeStartFailed      = api.CodeStartFailed
-	CodeNoWorkers        = api.CodeNoWorkers
-	CodeQueueFull        = api.CodeQueueFull
-	CodeQueueTimeout     = api.CodeQueueTimeout
-	CodeDeadlineExceeded = api.CodeDeadlineExceeded
-	CodeWorkerCrashed    = api.CodeWorkerCrashed
-	CodeMemoryExceeded   = api.CodeMemoryExceeded
-	CodeWorkerError      = api.CodeWorkerError
-	CodeMethodNotFound   = api.CodeMethodNotFound
-	CodePayloadTooLarge  = api.CodePayloadTooLarge
-	CodeRateLimited      = api.CodeRateLimited
-	CodeUnavailable      = api.CodeUnavailable
-	CodeCancelled        = api.CodeCancelled
-	CodeHostTaken        = api.CodeHostTaken
-	CodeUnauthorized     = api.CodeUnauthorized
-	CodeForbidden        = api.CodeForbidden
-	CodeKeyRequired      = api.CodeKeyRequired
-	CodeSlowReader       = api.CodeSlowReader
-	CodeSessionNotFound  = api.CodeSessionNotFound
-	CodeSessionExists    = api.CodeSessionExists
-	CodeProgramNotFound  = api.CodeProgramNotFound
-	CodeVersionConflict  = api.CodeVersionConflict
-	CodeStoreFull        = api.CodeStoreFull
-	CodeStoreUnavailable = api.CodeStoreUnavailable
-)
-
 // Targets for errors.Is: an Error matches the one with its code.
 var (
 	ErrBusy             = api.ErrBusy
@@ -122,5 +80,5 @@ var (
 	ErrStoreUnavailable = api.ErrStoreUnavailable
 )
 
-// CodeOf returns the code of the first Error in err's chain, or "" if there is none.
+// CodeOf returns the code of the first Error in err's chain, such as api.CodeNoWorkers, or "" if there is none.
 func CodeOf(err error) Code { return api.CodeOf(err) }

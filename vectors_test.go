@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 // vector is one of sdk/vectors/client.json, which all clients pass.
@@ -138,7 +140,7 @@ func TestVectors(t *testing.T) {
 			require.ErrorAs(t, err, &failure)
 			code := v.Fails.Code
 			if v.Answers[0].Cut {
-				code = CodeUnavailable // this client does not say which ended, worker or gateway
+				code = api.CodeUnavailable // this client does not say which ended, worker or gateway
 			}
 			require.Equal(t, code, failure.Code)
 			require.Equal(t, v.Fails.Started, failure.Started)
