@@ -44,29 +44,9 @@ const interrupted = "interrupted (9)"
 
 // serverProcess is one process of a server.
 type serverProcess struct {
-	cmd     *exec.Cmd
-	tail    *tail
-	started announcement
-	done    chan struct{} // closed when the process and its guard have exited
-}
-
-// announcement is closed when the program writes that all services of the server have started. Before, some of them
-// answer, but the program exits a minute later if one of the others has not started.
-type announcement struct {
-	made chan struct{}
-	end  []byte // of what was written before it
-}
-
-func (a *announcement) Write(p []byte) (int, error) {
-	const text = "Server:"
-	if !sleep.Ended(a.made) {
-		a.end = append(a.end, p...)
-		if bytes.Contains(a.end, []byte(text)) {
-			close(a.made)
-		}
-		a.end = bytes.Clone(a.end[max(0, len(a.end)-len(text)):])
-	}
-	return len(p), nil
+	cmd  *exec.Cmd
+	tail *tail
+	done chan struct{} // closed when the process and its guard have exited
 }
 
 // launchAgain launches a server on the ports of options, or on free ones, and returns them, too. It attempts again what
@@ -93,11 +73,9 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		return nil, err
 	}
 	started := &serverProcess{
-		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log},
-		started: announcement{made: make(chan struct{})}, done: make(chan struct{}),
+		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log}, done: make(chan struct{}),
 	}
-	out := io.MultiWriter(started.tail, &started.started)
-	started.cmd.Stdout, started.cmd.Stderr = out, out
+	started.cmd.Stdout, started.cmd.Stderr = started.tail, started.tail
 	started.cmd.Env = environment()
 	started.cmd.WaitDelay = time.Second
 	guard.admit(started.cmd)
@@ -129,14 +107,14 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 	}
 	defer temporal.Close()
 	for {
-		wait, announced := 25*time.Millisecond, (<-chan struct{})(nil)
+		wait := 25 * time.Millisecond
 		failure := probe(ctx, temporal, address, options.Namespace)
 		switch {
-		case failure == nil && sleep.Ended(p.started.made):
+		case failure == nil && p.tail.hasStarted():
 			return nil
 		case failure == nil: // the other services need the machine
 			failure = errors.New("not all of its services have started")
-			wait, announced = time.Second, p.started.made
+			wait = 100 * time.Millisecond
 		case strings.Contains(failure.Error(), interrupted):
 			return fmt.Errorf("%w (%w); its last output:\n%s", errInterrupted, failure, p.tail.String())
 		}
@@ -154,7 +132,6 @@ func (p *serverProcess) awaitReady(ctx context.Context, options Options) error {
 			return fmt.Errorf("the Temporal server at %s is not ready (%w, last attempt: %v); the machine may be overloaded; "+
 				"its last output:\n%s",
 				address, context.Cause(ctx), failure, p.tail.String())
-		case <-announced:
 		case <-time.After(wait):
 		}
 	}
@@ -226,9 +203,10 @@ const tailSize = 16 << 10
 // tail keeps the last tailSize bytes written to it, and writes all to a log if it has one; a full disk must not end the
 // server. It is safe for concurrent use.
 type tail struct {
-	log io.Writer
-	mu  sync.Mutex
-	end []byte
+	log     io.Writer
+	mu      sync.Mutex
+	end     []byte
+	started bool
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -238,10 +216,19 @@ func (t *tail) Write(p []byte) (int, error) {
 		_, _ = t.log.Write(p)
 	}
 	t.end = append(t.end, p...)
+	t.started = t.started || bytes.Contains(t.end, []byte("Server:"))
 	if len(t.end) > 2*tailSize {
 		t.end = bytes.Clone(t.end[len(t.end)-tailSize:])
 	}
 	return len(p), nil
+}
+
+// hasStarted reports whether the program has written that all services of the server have started. Before, some of them
+// answer, but the program exits a minute later if one of the others has not started.
+func (t *tail) hasStarted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.started
 }
 
 func (t *tail) String() string {
