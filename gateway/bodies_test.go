@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -218,31 +217,17 @@ func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
 		return m.HeapInuse + m.StackInuse
 	}
 	before := heap()
-	conns := make([]net.Conn, 0, connections)
+	clients := make([]*plainClient, 0, connections)
 	for range connections {
-		conns = append(conns, e.idle())
+		c := e.dialPlain()
+		require.Contains(t, string(c.mustAsk(t, healthRequest).body), "ok")
+		clients = append(clients, c)
 	}
 	require.Less(t, heap()-before, uint64(connections*64<<10), "both ends of each are in this process")
 	require.NoError(t, e.echo([]byte("between"), false))
-	for _, conn := range conns[connections-3:] {
-		require.NoError(t, errorOf(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode)
+	for _, c := range clients[connections-3:] {
+		require.Equal(t, http.StatusOK, c.mustAsk(t, healthRequest).status)
 	}
-}
-
-// idle opens a connection that is idle after one request.
-func (e *env) idle() net.Conn {
-	e.t.Helper()
-	conn := e.dial(e.t)
-	require.NoError(e.t, errorOf(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
-	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
-	require.NoError(e.t, err)
-	said, err := io.ReadAll(response.Body)
-	require.NoError(e.t, err)
-	require.True(e.t, strings.Contains(string(said), "ok"))
-	return conn
 }
 
 // used is what all requests occupy, in bytes.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"log/slog"
@@ -75,18 +74,11 @@ func TestEachAnswerOfAKeptConnectionHasADeadline(t *testing.T) {
 	serving.Go(func() { _ = server.Serve(listener) })
 	defer serving.Wait()
 	defer server.Close()
-	conn, err := net.Dial("tcp", tcp.Addr().String())
+	client, err := dialPlain("tcp", tcp.Addr().String())
 	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(timeout)))
-	answers := bufio.NewReader(conn)
+	defer client.conn.Close()
 	for range 3 {
-		require.NoError(t, errorOf(io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")))
-		answer, err := http.ReadResponse(answers, nil)
-		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.Equal(t, "ok", string(body))
+		require.Equal(t, "ok", string(client.mustAsk(t, healthRequest).body))
 	}
 	require.Zero(t, watched.unbounded.Load(),
 		"a client that reads nothing would hold the connection and the answer's memory")

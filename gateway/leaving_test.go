@@ -131,6 +131,15 @@ func dialPlain(network, address string) (*plainClient, error) {
 	return &plainClient{conn: conn, in: bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(timeout))
 }
 
+// dialPlain opens a connection to the gateway's socket, until the test ends.
+func (e *env) dialPlain() *plainClient {
+	e.t.Helper()
+	c, err := dialPlain("unix", e.config.Socket)
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { c.conn.Close() })
+	return c
+}
+
 const (
 	echoRequest   = "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n\"x\""
 	healthRequest = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -142,6 +151,13 @@ func (c *plainClient) ask(request string) (answer, error) {
 		return answer{}, err
 	}
 	return c.answer()
+}
+
+func (c *plainClient) mustAsk(t testing.TB, request string) answer {
+	t.Helper()
+	a, err := c.ask(request)
+	require.NoError(t, err)
+	return a
 }
 
 func (c *plainClient) answer() (a answer, err error) {

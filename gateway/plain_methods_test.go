@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -50,15 +49,11 @@ func TestDotSegmentsReachNoWorker(t *testing.T) {
 // upgrade opens an upgraded connection to a worker of protocol none under a lease.
 func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
 	e.t.Helper()
-	conn := e.dial(e.t)
-	_, err := fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
-		"websocket\r\n\r\n", path)
-	require.NoError(e.t, err)
-	in := bufio.NewReader(conn)
-	response, err := http.ReadResponse(in, nil)
-	require.NoError(e.t, err)
-	require.Equal(e.t, http.StatusSwitchingProtocols, response.StatusCode)
-	return conn, in
+	c := e.dialPlain()
+	a := c.mustAsk(e.t, "GET "+path+
+		"/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	require.Equal(e.t, http.StatusSwitchingProtocols, a.status)
+	return c.conn, c.in
 }
 
 func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {

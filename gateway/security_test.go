@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -221,23 +220,17 @@ func TestAClientBeyondTheLastConnectionWaitsAndTheLogSaysSo(t *testing.T) {
 	e := parallel(t, 0, withConfig(func(c *Config) {
 		c.Limits.Connections, c.Logger = 2, logging.New(&log, slog.LevelInfo)
 	}))
-	ask := func(conn net.Conn) { // sends a request without waiting for its answer
-		require.NoError(t, errorOf(io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")))
+	served := func(c *plainClient) <-chan int {
+		return background(func() int { a, _ := c.ask(healthRequest); return a.status })
 	}
-	answered := func(conn net.Conn) <-chan string {
-		return background(func() string { line, _ := bufio.NewReader(conn).ReadString('\n'); return line })
-	}
-	first, second, third := e.dial(t), e.dial(t), e.dial(t)
-	ask(first)
-	require.Contains(t, await(t, answered(first)), "200")
-	ask(second)
-	require.Contains(t, await(t, answered(second)), "200")
-	ask(third)
-	late := answered(third)
+	first, second, third := e.dialPlain(), e.dialPlain(), e.dialPlain()
+	require.Equal(t, http.StatusOK, await(t, served(first)))
+	require.Equal(t, http.StatusOK, await(t, served(second)))
+	late := served(third)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "raise --max-connections") }, timeout, poll)
 	require.Empty(t, late, "a third connection was served beside two")
-	require.NoError(t, first.Close())
-	require.Contains(t, await(t, late), "200")
+	require.NoError(t, first.conn.Close())
+	require.Equal(t, http.StatusOK, await(t, late))
 }
 
 func TestSlowRequestIsDisconnected(t *testing.T) {

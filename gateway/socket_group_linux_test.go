@@ -1,10 +1,6 @@
 package gateway
 
 import (
-	"bufio"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,20 +46,13 @@ func (e *env) statusAs(uid, gid int, path string) (int, error) {
 				return result{0, failed}
 			}
 		}
-		conn, err := net.Dial("unix", e.file("gw.sock"))
+		c, err := dialPlain("unix", e.file("gw.sock"))
 		if err != nil {
 			return result{0, err}
 		}
-		defer conn.Close()
-		if _, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path); err != nil {
-			return result{0, err}
-		}
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return result{0, err}
-		}
-		defer response.Body.Close()
-		return result{response.StatusCode, nil}
+		defer c.conn.Close()
+		a, err := c.ask("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		return result{a.status, err}
 	}))
 	return r.status, r.err
 }
