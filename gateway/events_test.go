@@ -13,9 +13,12 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 func withEvents(log *events.Log) option { return withConfig(func(c *Config) { c.Config.Events = log }) }
@@ -241,32 +244,49 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 	require.False(t, more)
 }
 
+// Its event says whether a worker may have seen it, and names its trace if that is sampled.
 func TestAFailedCallIsAnEvent(t *testing.T) {
-	log := events.New("here")
-	e := parallel(t, 1, withEvents(log))
-	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	e.do("POST", "/v1/pools/p/call/fail", nil)
-	e.control.setDown(true)
-	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	stream := e.follow(t, "?follow=false", "")
-	failed := stream.require(api.EventCallFailed)
-	require.Equal(t, "/pools/p/workers/0", failed.Source)
-	data := decode[api.CallEvent](t, failed.Data)
-	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true,
-		Reason: data.Reason}, data)
-	require.Contains(t, data.Reason, "it cannot be done")
-	_, more := stream.next()
-	require.False(t, more, "the lease holds while Temporal is down, and a call that succeeds is not an event")
-}
-
-func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
 	_, tracing := traceInto(t)
 	e := parallel(t, 0, tracing, withEvents(events.New("here")))
 	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50", "Traceparent", clientParent)
-	event := e.follow(t, "?follow=false", "").require(api.EventCallFailed)
-	require.Equal(t, "/pools/p", event.Source)
-	data := decode[api.CallEvent](t, event.Data)
-	require.Equal(t, refused.problem.Code, data.Code)
-	require.Equal(t, clientTrace, data.TraceID)
-	require.False(t, data.Started)
+	e.start(0, 1)
+	unsampled := strings.TrimSuffix(clientParent, "01") + "00"
+	_, unsent := e.gateway.CallPool(trace.ContextWithSpanContext(t.Context(), tracecontext.Parse(unsampled, "")), "p",
+		pool.Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
+	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", clientParent)
+	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", unsampled)
+	e.control.setDown(true)
+	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x", "Traceparent", unsampled).status)
+	stream := e.follow(t, "?follow=false", "")
+	worker, failed := api.WorkerSource("p/0"), api.CallEvent{Incarnation: 1, Method: "fail", Code: api.CodeWorkerError,
+		Started: true}
+	traced := failed
+	traced.TraceID = clientTrace
+	for _, want := range []struct {
+		source, reason string
+		data           api.CallEvent
+	}{
+		{api.PoolSource("p"), "", api.CallEvent{Code: refused.problem.Code, TraceID: clientTrace}},
+		{worker, "", api.CallEvent{Incarnation: 1, Method: "echo", Code: api.CodeOf(unsent)}},
+		{worker, "it cannot be done", traced},
+		{worker, "it cannot be done", failed},
+	} {
+		event := stream.require(api.EventCallFailed)
+		require.Equal(t, want.source, event.Source)
+		data := decode[api.CallEvent](t, event.Data)
+		require.Contains(t, data.Reason, want.reason)
+		want.data.Host, want.data.Reason = "here", data.Reason
+		require.Equal(t, want.data, data)
+	}
+	_, more := stream.next()
+	require.False(t, more, "the lease holds while Temporal is down, and a call that succeeds is not an event")
+	var examples []string
+	for _, p := range e.gateway.Snapshot().Pools {
+		for _, bucket := range histogramOf(t, p.Calls).Bucket {
+			if bucket.Exemplar != nil {
+				examples = append(examples, bucket.Exemplar.Label[0].GetValue())
+			}
+		}
+	}
+	require.Equal(t, []string{clientTrace}, examples)
 }

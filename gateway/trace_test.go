@@ -20,7 +20,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
@@ -346,30 +345,6 @@ func TestWorkersGetValidTraceContextOnly(t *testing.T) {
 				fmt.Sprint(seen["traceparent"], "|", seen["tracestate"]))
 		})
 	}
-}
-
-func TestATracedCallThatFailsNamesItsTrace(t *testing.T) {
-	_, tracing := traceInto(t)
-	log := events.New("here")
-	e := parallel(t, 1, tracing, withEvents(log))
-	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", clientParent)
-	e.do("POST", "/v1/pools/p/call/fail", nil, "Traceparent", strings.TrimSuffix(clientParent, "01")+"00")
-	var traces []string
-	batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
-	for _, entry := range batch {
-		event := decode[struct{ Data api.CallEvent }](t, entry.JSON)
-		traces = append(traces, event.Data.TraceID)
-	}
-	require.Equal(t, []string{clientTrace, ""}, traces, "one that is not sampled has none")
-	var examples []string
-	for _, p := range e.gateway.Snapshot().Pools {
-		for _, bucket := range histogramOf(t, p.Calls).Bucket {
-			if bucket.Exemplar != nil {
-				examples = append(examples, bucket.Exemplar.Label[0].GetValue())
-			}
-		}
-	}
-	require.Equal(t, []string{clientTrace}, examples)
 }
 
 // A line of the log about a call or a lease names its trace, if it has one.

@@ -63,19 +63,3 @@ func (e *env) failures() (all []api.CallEvent) {
 	}
 	return all
 }
-
-func TestTheEventOfAFailedCallSaysWhetherAWorkerMayHaveSeenIt(t *testing.T) {
-	e := newEnv(t)
-	e.dispatcher.config.Events = events.New("here")
-	e.start(1)
-	e.fail("fail", false)
-	_, err := e.dispatcher.CallPool(t.Context(), "p",
-		Request{Method: "echo", Headers: map[string]string{"": "no header has this name"}})
-	require.Error(t, err)
-	require.False(t, Started(err))
-	failures := e.failures()
-	require.Len(t, failures, 2)
-	require.True(t, failures[0].Started)
-	require.False(t, failures[1].Started, "it was not sent")
-	require.EqualValues(t, 1, failures[1].Incarnation)
-}
