@@ -28,12 +28,13 @@ func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
 }
 
 // Running is Status for a running pool; a pool that has ended is CodePoolNotFound.
-func (p *Pool) Running(ctx context.Context) (api.PoolStatus, error) {
-	s, err := p.Status(ctx)
-	if err == nil && s.Ended {
+func (p *Pool) Running(ctx context.Context) (s api.PoolStatus, err error) {
+	closed, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus,
+		enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	if closed { // its state, which an agent would have to replay, is not asked for
 		err = api.Errorf(api.CodePoolNotFound, "pool %s has ended; tempool pool list shows the running pools", p.name)
 	}
-	return s, err
+	return s, p.asPoolNotFound(err)
 }
 
 // Roster is the last report of each worker to its pool, with the figures of their hosts' last heartbeats: requests,

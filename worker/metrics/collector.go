@@ -283,6 +283,7 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted pool.WorkerSnapshot) {
 	worker, info, incarnation := u.newest.Worker(), u.newest.Info(), u.newest.Incarnation()
 	w := c.stats.workers[worker]
+	succeeded := w != nil && w.incarnation > incarnation // the process drains, and its successor has ended
 	if w == nil || w.incarnation != incarnation {
 		w = &workerStat{}
 	}
@@ -297,12 +298,14 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted poo
 	s.value(workerIncarnation, float64(incarnation), pool, worker)
 	s.value(workerStart, float64(info.StartedAt.UnixMilli())/1000, pool, worker)
 	s.value(workerInFlight, float64(counted.InFlight), pool, worker)
-	for counter, n := range u.newest.Counts() {
-		s.value(workerCounted, float64(n), pool, worker, counter)
-	}
-	if n := u.newest.LatestSample().Network; n != nil {
-		s.value(workerReceived, float64(n.ReceivedBytes), pool, worker)
-		s.value(workerSent, float64(n.SentBytes), pool, worker)
+	if !succeeded { // else its counters would be taken for what the next process counts
+		for counter, n := range u.newest.Counts() {
+			s.value(workerCounted, float64(n), pool, worker, counter)
+		}
+		if n := u.newest.LatestSample().Network; n != nil {
+			s.value(workerReceived, float64(n.ReceivedBytes), pool, worker)
+			s.value(workerSent, float64(n.SentBytes), pool, worker)
+		}
 	}
 	if u.sampled {
 		s.assessment(c.config.Assessment(worker, incarnation), pool, worker)
