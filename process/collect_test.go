@@ -39,18 +39,16 @@ func TestCollectGarbageWaitsForTheCallInFlight(t *testing.T) {
 def hang_audibly(): print("I hang"); time.sleep(1000)
 `))
 	busy, done := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = p.Conn().Call(busy, wire.Request{Method: "hang_audibly", Payload: []byte("null")})
-	}()
+	ended := background(func() error {
+		return errorOf(p.Conn().Call(busy, wire.Request{Method: "hang_audibly", Payload: []byte("null")}))
+	})
 	// A call counts as in flight before it is on its way, and what is sent then may overtake it.
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the worker must have begun the call")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, p.CollectGarbage(ctx), context.DeadlineExceeded)
 	done()
-	<-ended
+	require.Error(t, await(t, ended))
 }
 
 func TestCollectGarbageNeedsProtocolFrames(t *testing.T) {

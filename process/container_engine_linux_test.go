@@ -69,7 +69,7 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 			worker := pidIn(t, pidFile)
 			end(p)
 			eventually(t, func() bool { return !lives(t, worker) }, "the worker must be killed while the engine hangs")
-			require.False(t, closed(p.Done()), "the end must wait for the removal of the container")
+			require.False(t, p.HasEnded(), "the end must wait for the removal of the container")
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
 			require.True(t, ends(t, p).Killed)
 		})

@@ -193,11 +193,7 @@ func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
 	sp := sh(`echo $PORT > ` + ready + `; exec sleep 1000`)
 	sp.Health.Kind, sp.Health.Command = spec.HealthTCP, nil
 	s := open(t)
-	started := make(chan error, 1)
-	go func() {
-		_, err := s.Start(t.Context(), launch("p/0", 1, sp))
-		started <- err
-	}()
+	started := background(func() error { return errorOf(s.Start(t.Context(), launch("p/0", 1, sp))) })
 	var port string
 	eventually(t, func() bool {
 		data, err := os.ReadFile(ready)
@@ -207,7 +203,7 @@ func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
 	stranger, err := net.Listen("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer stranger.Close()
-	require.ErrorContains(t, <-started, "another program listens on 127.0.0.1:"+port)
+	require.ErrorContains(t, await(t, started), "another program listens on 127.0.0.1:"+port)
 }
 
 func TestPortsAreNoneThatTheKernelGivesToOthers(t *testing.T) {

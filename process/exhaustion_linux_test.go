@@ -49,8 +49,7 @@ func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 func TestNoSocketDirectoryIsLeftThatTheAgentMayNotGiveAway(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	s := open(t)
-	allocated := make(chan error, 1)
-	go func() {
+	allocated := background(func() error {
 		runtime.LockOSThread() // the thread, which has less rights, ends with the goroutine
 		header, rights := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 		err := unix.Capget(&header, &rights[0])
@@ -59,9 +58,9 @@ func TestNoSocketDirectoryIsLeftThatTheAgentMayNotGiveAway(t *testing.T) {
 		if err == nil {
 			_, err = s.allocateAddress(&launcher.Credentials{UID: uint32(os.Getuid() + 1), GID: uint32(os.Getgid())})
 		}
-		allocated <- err
-	}()
-	require.ErrorContains(t, <-allocated, "give the directory of the program's socket to its user")
+		return err
+	})
+	require.ErrorContains(t, await(t, allocated), "give the directory of the program's socket to its user")
 	left, err := os.ReadDir(os.TempDir())
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -75,7 +74,7 @@ func TestATreeThatCannotBeReadDoesNotCountAsGone(t *testing.T) {
 	withoutDescriptors(t, func() {
 		p.Kill("the host has run out of descriptors")
 		<-p.exited
-		require.False(t, closed(p.Done()), "done before the tree could be read")
+		require.False(t, p.HasEnded(), "done before the tree could be read")
 	})
 	exit := ends(t, p)
 	require.True(t, exit.Killed)

@@ -334,11 +334,9 @@ func TestAWorkerThatDoesNotBecomeQuietCostsNoOtherItsHandOver(t *testing.T) {
 	s := open(t, in(dir))
 	quiet := begin(t, s, python(t))
 	busy := starts(t, s, launch("p/1", 1, python(t)))
-	inCall := make(chan error, 1)
-	go func() {
-		_, err := busy.Conn().Call(context.Background(), wire.Request{Method: "hang", Payload: []byte("[]")})
-		inCall <- err
-	}()
+	inCall := background(func() error {
+		return errorOf(busy.Conn().Call(context.Background(), wire.Request{Method: "hang", Payload: []byte("[]")}))
+	})
 	eventually(t, func() bool { return busy.Conn().InFlight() > 0 }, "the call is in flight")
 	ctx, expire := context.WithCancel(t.Context())
 	defer expire()
@@ -346,7 +344,7 @@ func TestAWorkerThatDoesNotBecomeQuietCostsNoOtherItsHandOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []*Process{quiet}, kept)
 	require.Contains(t, ends(t, busy).Reason, "could not be handed over")
-	require.Error(t, <-inCall)
+	require.Error(t, await(t, inCall))
 	closes(t, s)
 	taken := open(t, in(dir), takeOver).TakenOver()
 	require.Len(t, taken, 1)

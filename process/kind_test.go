@@ -139,18 +139,17 @@ func forEachKind(t *testing.T, test func(t *testing.T, s *Supervisor, sp spec.Sp
 // callOf is a call that has begun on its worker.
 type callOf struct {
 	cancel context.CancelFunc
-	ended  chan error
+	ended  <-chan error
 }
 
 func beginCall(t *testing.T, p *Process, method string) callOf {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c, begun := callOf{cancel, make(chan error, 1)}, make(chan struct{}, 1)
-	go func() {
-		_, err := wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(), wire.Event{},
-			func([]byte, string) error { begun <- struct{}{}; return nil })
-		c.ended <- err
-	}()
+	begun := make(chan struct{}, 1)
+	c := callOf{cancel, background(func() error {
+		return errorOf(wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(), wire.Event{},
+			func([]byte, string) error { begun <- struct{}{}; return nil }))
+	})}
 	select {
 	case <-begun:
 	case err := <-c.ended:
@@ -159,17 +158,6 @@ func beginCall(t *testing.T, p *Process, method string) callOf {
 		require.Fail(t, "the call did not begin")
 	}
 	return c
-}
-
-func (c callOf) end(t *testing.T) error {
-	t.Helper()
-	select {
-	case err := <-c.ended:
-		return err
-	case <-time.After(waitTimeout):
-		require.Fail(t, "the call did not end")
-		return nil
-	}
 }
 
 func TestEachKindServesCallsAndProbes(t *testing.T) {
@@ -201,7 +189,7 @@ func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
 		p := begin(t, s, sp)
 		call := beginCall(t, p, "pause")
 		exit := stops(t, p)
-		require.NoError(t, call.end(t))
+		require.NoError(t, await(t, call.ended))
 		require.True(t, exit.Interrupted, exit.Reason)
 		require.False(t, exit.Failed())
 		require.Zero(t, s.Live())
@@ -220,7 +208,7 @@ func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
 		call := beginCall(t, p, "stuck")
 		exit, err := p.Stop(t.Context(), 100*time.Millisecond)
 		require.NoError(t, err)
-		require.Error(t, call.end(t))
+		require.Error(t, await(t, call.ended))
 		require.True(t, exit.Killed, exit.Reason)
 		require.Contains(t, exit.Reason, "did not stop within 100ms")
 		if p.Info().PID == 0 {
@@ -247,7 +235,7 @@ func TestEachKindOutlivesACallThatGivesUp(t *testing.T) {
 		p := begin(t, s, sp)
 		obedient := beginCall(t, p, "wait")
 		obedient.cancel()
-		require.ErrorIs(t, obedient.end(t), context.Canceled)
+		require.ErrorIs(t, await(t, obedient.ended), context.Canceled)
 		eventually(t, func() bool { return p.Conn().InFlight() == 0 }, "the worker must answer the cancel")
 		require.NoError(t, p.Probe(t.Context()))
 	})
@@ -259,7 +247,7 @@ func TestEachKindIsCutWithACallThatIgnoresItsCancel(t *testing.T) {
 		p := begin(t, s, sp)
 		stuck := beginCall(t, p, "stuck")
 		stuck.cancel()
-		require.Error(t, stuck.end(t))
+		require.Error(t, await(t, stuck.ended))
 		exit := ends(t, p)
 		require.True(t, exit.CutCall, exit.Reason)
 		require.True(t, exit.Killed, exit.Reason)
@@ -278,7 +266,7 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 		require.True(t, exit.Killed)
 		require.True(t, exit.ByAgent)
 		require.False(t, exit.Failed())
-		require.Error(t, stuck.end(t))
+		require.Error(t, await(t, stuck.ended))
 		require.Equal(t, []*Process{newer}, s.List())
 		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 2, sp))), ErrSuperseded)
 		starts(t, s, launch("p/1", 1, sp), "other workers have incarnations of their own")
@@ -307,7 +295,7 @@ func TestAPanicIsTheReasonOfTheEnd(t *testing.T) {
 	var failure *wire.RemoteError
 	require.ErrorAs(t, err, &failure, "the caller learns of the panic")
 	require.Contains(t, failure.Message, "panic: boom")
-	require.ErrorIs(t, stuck.end(t), wire.ErrPeerClosed)
+	require.ErrorIs(t, await(t, stuck.ended), wire.ErrPeerClosed)
 	exit := ends(t, p)
 	require.Equal(t, "panic: boom", exit.Error)
 	require.Contains(t, exit.Reason, "panic: boom; a call did not return within 1s of its end; its goroutine is abandoned")

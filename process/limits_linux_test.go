@@ -124,16 +124,12 @@ func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 	quick := func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }
 	t.Run("above the limit", func(t *testing.T) {
 		p := begin(t, open(t, quick), hog(64))
-		select {
-		case <-p.Exceeded():
-		case <-time.After(waitTimeout):
-			require.Fail(t, "no violation was reported")
-		}
+		await(t, p.Exceeded(), "no violation was reported")
 		require.Equal(t, "memory", p.Violation().Limit)
 		require.Contains(t, p.Violation().Reason, `limits.memory = "64MiB"`)
 		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit},
 			p.LimitMechanisms())
-		require.False(t, closed(p.Done()), "a violation must not end the process")
+		require.False(t, p.HasEnded(), "a violation must not end the process")
 	})
 	t.Run("at 1.5 times the limit", func(t *testing.T) {
 		p, err := open(t, quick).Start(t.Context(), launch("p/0", 1, hog(200)))

@@ -230,20 +230,25 @@ func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (inca
 // ends waits for the end of a process.
 func ends(t *testing.T, p *Process) Exit {
 	t.Helper()
-	select {
-	case <-p.Done():
-	case <-time.After(waitTimeout):
-		require.Fail(t, "the process did not end")
-	}
+	await(t, p.Done(), "the process did not end")
 	return p.Exit()
 }
 
-func closed(c <-chan struct{}) bool {
+// background calls run in a goroutine and delivers its result.
+func background[T any](run func() T) <-chan T {
+	done := make(chan T, 1)
+	go func() { done <- run() }()
+	return done
+}
+
+func await[T any](t *testing.T, from <-chan T, message ...any) T {
+	t.Helper()
 	select {
-	case <-c:
-		return true
-	default:
-		return false
+	case value := <-from:
+		return value
+	case <-time.After(waitTimeout):
+		require.FailNow(t, "timed out", message...)
+		panic("unreachable")
 	}
 }
 

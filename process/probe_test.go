@@ -172,15 +172,13 @@ func TestAnRPCProbeIsSkippedAtMaxInflight(t *testing.T) {
 	p := begin(t, open(t), python(t))
 	require.NoError(t, p.Probe(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
-	called := make(chan struct{})
-	go func() {
-		defer close(called)
-		_, _ = p.Conn().Call(ctx, wire.Request{Method: "hang", Payload: []byte("null")})
-	}()
+	called := background(func() error {
+		return errorOf(p.Conn().Call(ctx, wire.Request{Method: "hang", Payload: []byte("null")}))
+	})
 	eventually(t, func() bool { return p.Conn().InFlight() == 1 }, "the call must be in flight")
 	require.ErrorIs(t, p.Probe(t.Context()), ErrBusy)
 	cancel()
-	<-called
+	require.Error(t, await(t, called))
 }
 
 func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {

@@ -158,21 +158,14 @@ func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T
 	require.NoError(t, json.Unmarshal([]byte(call(t, p, "fork_holder", "null")), &holder))
 	id, found := tree.Identify(holder)
 	require.True(t, found)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "hang", Payload: []byte("null")})
-		failed <- err
-	}()
+	failed := background(func() error {
+		return errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "hang", Payload: []byte("null")}))
+	})
 	eventually(t, func() bool { return p.Conn().InFlight() == 1 }, "the call must be in flight")
 	died := time.Now()
 	require.NoError(t, tree.Signal(p.root, syscall.SIGKILL))
-	select {
-	case err := <-failed:
-		require.Error(t, err)
-		t.Logf("the call failed %s after the KILL", time.Since(died))
-	case <-time.After(waitTimeout):
-		require.Fail(t, "the call hangs")
-	}
+	require.Error(t, await(t, failed, "the call hangs"))
+	t.Logf("the call failed %s after the KILL", time.Since(died))
 	exit := ends(t, p)
 	require.False(t, exit.Killed, "somebody else's KILL is a failure, not our doing")
 	require.Equal(t, "SIGKILL", exit.Signal)

@@ -35,16 +35,12 @@ func slow(file string) spec.Spec {
 func TestNothingIsLeftOfACancelledStart(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	failed := make(chan error, 1)
-	go func() {
-		_, err := s.Start(ctx, launch("p/0", 1, slow("/nowhere")))
-		failed <- err
-	}()
+	failed := background(func() error { return errorOf(s.Start(ctx, launch("p/0", 1, slow("/nowhere")))) })
 	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
 	p := s.List()[0]
 	require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, slow("/nowhere")))), ErrSuperseded, "it starts")
 	cancel()
-	err := <-failed
+	err := await(t, failed)
 	require.ErrorIs(t, err, ErrStartFailed)
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, lives(t, p.root))
@@ -53,14 +49,10 @@ func TestNothingIsLeftOfACancelledStart(t *testing.T) {
 
 func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 	s := open(t)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := s.Start(t.Context(), launch("p/0", 1, slow("/nowhere")))
-		failed <- err
-	}()
+	failed := background(func() error { return errorOf(s.Start(t.Context(), launch("p/0", 1, slow("/nowhere")))) })
 	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
 	newer := starts(t, s, launch("p/0", 2, runs("sleep", "1000")))
-	require.ErrorIs(t, <-failed, ErrSuperseded)
+	require.ErrorIs(t, await(t, failed), ErrSuperseded)
 	require.Equal(t, []*Process{newer}, s.List())
 }
 

@@ -36,8 +36,7 @@ func TestAProcessThatCannotBeKilledIsGivenUp(t *testing.T) {
 	s.supervise(p, s.live)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close(ctx) }()
+	closed := background(func() error { return s.Close(ctx) })
 	select {
 	case err := <-closed:
 		require.ErrorIs(t, err, context.Canceled)
@@ -243,11 +242,10 @@ func TestStopGivesTheWholeGroupItsGrace(t *testing.T) {
 
 func TestConcurrentStopsUseTheShortestGrace(t *testing.T) {
 	p := armed(t, open(t), sh(`trap "" TERM; echo armed; while :; do sleep 1; done`))
-	first := make(chan Exit, 1)
-	go func() {
+	first := background(func() Exit {
 		exit, _ := p.Stop(t.Context(), time.Hour)
-		first <- exit
-	}()
+		return exit
+	})
 	began := time.Now()
 	second, err := p.Stop(t.Context(), 100*time.Millisecond)
 	require.NoError(t, err)
@@ -255,7 +253,7 @@ func TestConcurrentStopsUseTheShortestGrace(t *testing.T) {
 	require.False(t, second.Interrupted)
 	require.Equal(t, "SIGKILL", second.Signal)
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
-	require.Equal(t, second, <-first)
+	require.Equal(t, second, await(t, first))
 	third := stops(t, p)
 	require.Equal(t, second, third, "Stop after the end returns the same exit")
 }

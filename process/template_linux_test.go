@@ -200,12 +200,11 @@ func TestATemplateThatLoadsForLongIsInUse(t *testing.T) {
 	s, sp := open(t), forks(t, fmt.Sprintf(`
 import time
 while not os.path.exists(%q): time.sleep(0.01)`, loaded))
-	started := make(chan error, 1)
-	go func() { started <- errorOf(s.Start(t.Context(), launch("p/0", 1, sp))) }()
+	started := background(func() error { return errorOf(s.Start(t.Context(), launch("p/0", 1, sp))) })
 	eventually(t, func() bool { return len(templatesOf(s)) == 1 }, "there is a template")
 	s.endUnusedTemplates(time.Now().Add(2 * templateLinger))
 	require.NoError(t, os.WriteFile(loaded, nil, 0o600))
-	require.NoError(t, <-started)
+	require.NoError(t, await(t, started))
 	require.EqualValues(t, 1, s.templateCount, "it was not replaced")
 }
 
@@ -221,11 +220,10 @@ func TestATemplateThatHangsIsReplaced(t *testing.T) {
 	s.mu.Unlock()
 	<-busy.controlLock
 	ctx, cancel := context.WithCancel(t.Context())
-	cancelled := make(chan error, 1)
-	go func() { cancelled <- errorOf(s.Start(ctx, launch("p/1", 1, sp))) }()
+	cancelled := background(func() error { return errorOf(s.Start(ctx, launch("p/1", 1, sp))) })
 	eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return busy.usedAt.After(since) }, "it wants a fork")
 	cancel()
-	require.ErrorIs(t, <-cancelled, ErrStartFailed)
+	require.ErrorIs(t, await(t, cancelled), ErrStartFailed)
 	busy.controlLock <- struct{}{}
 	starts(t, s, launch("p/1", 2, sp))
 	require.Len(t, templatesOf(s), 1)
