@@ -8,16 +8,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 )
-
-// Bindings are those of sessions to workers of this host; affinity.Table is one, which documents its methods.
-type Bindings interface {
-	Bindings(pool, after string, limit int) (page []affinity.Binding, more bool)
-	Where(pool, session string) (worker string)
-	Bind(pool, session, worker string) (was string, bound bool)
-	UnbindUnless(pool, session, worker string)
-}
 
 // bindingRoutes are the requests about which worker of this host serves the calls of a session.
 func (g *Gateway) bindingRoutes() []route {
@@ -36,7 +27,7 @@ func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.Ses
 	if err != nil {
 		return page, err
 	}
-	found, more := g.config.Bindings.Bindings(r.PathValue("pool"), query.Get("after"), limit)
+	found, more := g.config.Affinity.Bindings(r.PathValue("pool"), query.Get("after"), limit)
 	page.Bindings = make([]api.SessionBinding, len(found))
 	for i, b := range found {
 		page.Bindings[i] = api.SessionBinding{Session: b.Session, Worker: b.Worker}
@@ -49,7 +40,7 @@ func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.Ses
 
 func (g *Gateway) getBinding(_ context.Context, r *http.Request) (api.SessionBinding, error) {
 	pool, session, err := bindingOf(r)
-	return api.SessionBinding{Session: session, Worker: g.config.Bindings.Where(pool, session)}, err
+	return api.SessionBinding{Session: session, Worker: g.config.Affinity.Where(pool, session)}, err
 }
 
 // putBinding binds a session. It runs no hook: what a process keeps of the session stays there.
@@ -69,7 +60,7 @@ func (g *Gateway) putBinding(ctx context.Context, r *http.Request, b api.BindReq
 	if err := g.Locate(ctx, pool, worker); err != nil {
 		return api.SessionBinding{}, err
 	}
-	if _, bound := g.config.Bindings.Bind(pool, session, worker); !bound {
+	if _, bound := g.config.Affinity.Bind(pool, session, worker); !bound {
 		return api.SessionBinding{}, api.Errorf(api.CodeDraining,
 			"%s accepts no more sessions: it is draining, or its sessions are moving to other workers",
 			worker).After(time.Second)
@@ -83,7 +74,7 @@ func (g *Gateway) deleteBinding(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g.config.Bindings.UnbindUnless(pool, session, r.URL.Query().Get("keep"))
+	g.config.Affinity.UnbindUnless(pool, session, r.URL.Query().Get("keep"))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

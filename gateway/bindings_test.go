@@ -18,11 +18,11 @@ type table struct{ *affinity.Table }
 func (t table) Follow(pool, session, was, worker string) { t.Table.Follow(pool, session, was, worker) }
 
 func withBindings(t *affinity.Table) option {
-	return withConfig(func(config *Config) { config.Bindings, config.Affinity = t, table{t} })
+	return withConfig(func(config *Config) { config.Affinity = table{t} })
 }
 
 func TestBindingsAreAskedAndSet(t *testing.T) {
-	e := parallel(t, 2, withBindings(affinity.New(nil)))
+	e := parallel(t, 2)
 	const all, path = "/v1/pools/p/bindings", "/v1/pools/p/bindings/user:42"
 	require.JSONEq(t, `{"bindings":[],"next":""}`, string(e.do("GET", all, nil).body))
 	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
@@ -61,7 +61,7 @@ func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 }
 
 func TestABindingThatCannotBeSet(t *testing.T) {
-	e := parallel(t, 1, withBindings(affinity.New(nil)))
+	e := parallel(t, 1)
 	e.joins("https://there:7070")
 	const path = "/v1/pools/p/bindings/s"
 	e.do("PUT", path, `{"worker":"p/7"}`).requireProblem(t, http.StatusNotFound, api.CodeWorkerNotFound)

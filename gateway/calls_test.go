@@ -15,7 +15,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
-	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -203,7 +202,7 @@ func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
 }
 
 func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
-	e := parallel(t, 2, withBindings(affinity.New(nil)))
+	e := parallel(t, 2)
 	first := e.heldCall("/v1/pools/p", "a")
 	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	e.finish("a", first)

@@ -83,7 +83,7 @@ func formToken(page string) string {
 func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
 	tokens, secret := tokensFile(t, []string{"*"}, "read", "admin")
 	e := parallel(t, 0, withConfig(func(c *Config) {
-		c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{}
+		c.Listen = "127.0.0.1:0"
 		c.Security = Security{TokensFile: tokens}
 	}))
 	b := newBrowser(t, e.gateway.Endpoint())
@@ -115,7 +115,7 @@ func must[T any](value T, err error) T {
 }
 
 func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
-	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	b := newBrowser(t, e.gateway.Endpoint())
 	page := b.get(http.StatusOK, "/ui/")
 	require.Contains(t, page, "read-only")
@@ -145,7 +145,7 @@ func (e *env) link() tempool.DashboardLink {
 
 // tempool ui opens a file, whose form crosses origins with the origin null.
 func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
-	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	b := newBrowser(t, e.gateway.Endpoint())
 	link := func() url.Values {
 		return url.Values{"link": {must(url.Parse(e.link().URL)).Query().Get("link")}}
@@ -168,7 +168,7 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 }
 
 func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {
-	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	answer, err := clientWith(t, nil).Get(e.gateway.Endpoint() + "/ui/live")
 	require.NoError(t, err)
 	defer answer.Body.Close()

@@ -136,7 +136,7 @@ func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
 }
 
 func TestEventRequestsAreChecked(t *testing.T) {
-	e := parallel(t, 0, withEvents(events.New("here")))
+	e := parallel(t, 0)
 	for _, query := range []string{"?type=lese.*", "?since=yesterday", "?since=-5m", "?follow=perhaps"} {
 		e.do("GET", "/v1/events"+query, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
@@ -235,7 +235,7 @@ func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
 }
 
 func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
-	e := parallel(t, 0, withEvents(events.New("here")))
+	e := parallel(t, 0)
 	stream := e.follow(t, "", "")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -247,7 +247,7 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 // Its event says whether a worker may have seen it, and names its trace if that is sampled.
 func TestAFailedCallIsAnEvent(t *testing.T) {
 	_, tracing := traceInto(t)
-	e := parallel(t, 0, tracing, withEvents(events.New("here")))
+	e := parallel(t, 0, tracing)
 	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50", "Traceparent", clientParent)
 	e.start(0, 1)
 	unsampled := strings.TrimSuffix(clientParent, "01") + "00"

@@ -277,7 +277,7 @@ func (a *authenticator) fromPeer(c *connection, r *http.Request) (*access.Princi
 
 // hostNames are the names in the addresses of all hosts' gateways.
 type hostNames struct {
-	list func(context.Context) ([]string, error) // the endpoints; nil for none
+	list func(context.Context) ([]string, error) // the endpoints
 
 	reading sync.Mutex // held while list is asked
 	at      time.Time
@@ -288,7 +288,7 @@ type hostNames struct {
 
 // has reports whether the client's certificate, which an authority of --client-ca has signed, is that of a host.
 func (h *hostNames) has(c *connection, r *http.Request) bool {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || h.list == nil {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}
 	if !c.isHost {

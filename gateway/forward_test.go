@@ -528,7 +528,7 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 		c.Security = Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}
 		c.Hosts = func(context.Context) ([]string, error) { return []string{"https://127.0.0.1:7460"}, nil }
 	})
-	b := openThere(t, secure, withCopies(&fakeCopies{}))
+	b := openThere(t, secure)
 	a := openHere(t, b, 0, secure)
 	got := a.do("POST", "/v1/pools/p/call/echo", "hello")
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)

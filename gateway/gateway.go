@@ -28,36 +28,32 @@ import (
 // MaxCallTimeout is the longest timeout that a call may ask for.
 const MaxCallTimeout = 24 * time.Hour
 
-// Config configures a Gateway. Without Listen and Socket it serves calls of this process only.
+// Config configures a Gateway. Its interfaces and functions, Events, Logs and Socket are required.
 type Config struct {
 	// Config configures the dispatch of calls; its Plain is the Gateway's own.
 	pool.Config
 	// Listen is a TCP address such as 127.0.0.1:7460; empty for none. Other than loopback addresses need Security.
 	Listen string
-	// Socket is the path of a Unix socket, created with mode 0600, or 0660 with Security.SocketGroup; empty for none.
+	// Socket is the path of a Unix socket, created with mode 0600, or 0660 with Security.SocketGroup.
 	Socket   string
 	Security Security
 	Limits   Limits
-	// Sessions finds clients' sessions. nil omits their routes.
+	// Sessions finds clients' sessions.
 	Sessions Sessions
-	// Bindings are those of sessions to workers of this host. nil omits their routes.
-	Bindings Bindings
-	// Copies moves sessions between stores. nil omits its routes.
+	// Copies moves sessions between stores.
 	Copies Copies
-	// Logs are those of this host's workers. nil omits their routes.
+	// Logs are those of this host's workers.
 	Logs *logs.Store
 	// Samples returns the newest samples of the workers of a pool with these numbers on this host, of all of them for nil.
-	// nil omits their route.
 	Samples func(pool string, slots []int) []api.RecentSamples
-	// Hosts lists the base URLs of all hosts' gateways, whose certificates prove that they are peers. nil lets none do so.
+	// Hosts lists the base URLs of all hosts' gateways, whose certificates prove that they are peers.
 	Hosts func(context.Context) ([]string, error)
-	// Fleet is what the dashboard at /ui asks. nil omits the dashboard.
+	// Fleet is what the dashboard at /ui asks.
 	Fleet ui.Fleet
 	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no
 	// links.
 	Namespace, TemporalUI string
-	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil
-	// means that none does.
+	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket.
 	InWorker func(pid int) bool
 }
 
@@ -78,11 +74,11 @@ type Gateway struct {
 	backups      chan struct{} // the exports and imports of sessions under way
 	eventsMissed atomic.Int64  // events that were dropped before the reader of a stream got to them
 	open         openConnections
-	dashboard    *ui.Dashboard // nil without
+	dashboard    *ui.Dashboard
 	mcp          *mcp.Endpoint
 	auth         *authenticator
 	peers        *peer.Peers
-	unlink       func() error // removes the Unix socket's file; nil without one
+	unlink       func() error // removes the Unix socket's file
 	leaveOnce    sync.Once
 	leaveErr     error // of Leave
 	closeOnce    sync.Once
@@ -123,9 +119,7 @@ func New(config Config) (*Gateway, error) {
 	peers.Open(peer.Config{HostID: config.HostID, Queue: dispatcher, Status: config.Control.Status,
 		Endpoint: g.Endpoint, Secret: g.auth.secret, TLS: g.auth.certificates.toPeers(), Logger: config.Logger})
 	g.registerRoutes()
-	if config.Fleet != nil {
-		g.registerDashboard()
-	}
+	g.registerDashboard()
 	return g, nil
 }
 

@@ -15,10 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process/wire"
-	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -159,7 +157,7 @@ func TestNoRouteShowsTheSecretsOfASpec(t *testing.T) {
 	e := parallel(t, 1, option{spec: func(sp *spec.Spec) {
 		sp.Pool.Env["BROKER"] = "amqps://s3cret@mq/"
 		sp.Pool.Command = append(sp.Pool.Command, "redis://s3cret@db", "--token", "s3cret", "https://h/?key=s3cret")
-	}}, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")), withSamples())
+	}})
 	asked := 0
 	for _, rt := range e.gateway.routes() {
 		if rt.method != http.MethodGet {
@@ -193,10 +191,8 @@ func fakeSamples(pool string, slots []int) []api.RecentSamples {
 	return all
 }
 
-func withSamples() option { return withConfig(func(c *Config) { c.Samples = fakeSamples }) }
-
 func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
-	e := parallel(t, 0, withSamples())
+	e := parallel(t, 0)
 	workers := func(query string) (names []string) {
 		a := e.do("GET", "/v1/pools/p/samples"+query, nil)
 		require.Equal(t, http.StatusOK, a.status)

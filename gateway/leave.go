@@ -159,9 +159,7 @@ var leavingAnswer = sync.OnceValue(func() []byte {
 // that were opened just before are accepted until leavingTime has passed, and on a busy machine for leaveTimeout more:
 // the kernel resets those that were not.
 func (g *Gateway) closeListeners(ctx context.Context) (err error) {
-	if g.unlink != nil {
-		err = g.unlink()
-	}
+	err = g.unlink()
 	sleep.For(ctx.Done(), leavingTime)
 	deadline := time.Now().Add(leaveTimeout)
 	for i, l := range g.listeners {

@@ -112,15 +112,13 @@ func (g *Gateway) listen(auth *authenticator) error {
 		g.endpoint = cmp.Or(strings.TrimRight(g.config.Security.Advertise, "/"), scheme+"://"+listener.Addr().String())
 		g.listeners, g.sockets = append(g.listeners, bounded), append(g.sockets, listener.(*net.TCPListener))
 	}
-	if g.config.Socket != "" {
-		listener, err := listenSocket(g.config.Socket, g.config.Security.SocketGroup)
-		if err != nil {
-			return err
-		}
-		g.endpoint = cmp.Or(g.endpoint, "unix:"+g.config.Socket)
-		g.listeners, g.sockets = append(g.listeners, g.bounded(listener)), append(g.sockets, listener)
-		g.unlink = listener.unlink
+	listener, err := listenSocket(g.config.Socket, g.config.Security.SocketGroup)
+	if err != nil {
+		return err
 	}
+	g.endpoint = cmp.Or(g.endpoint, "unix:"+g.config.Socket)
+	g.listeners, g.sockets = append(g.listeners, g.bounded(listener)), append(g.sockets, listener)
+	g.unlink = listener.unlink
 	return nil
 }
 

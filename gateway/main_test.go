@@ -21,9 +21,13 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/affinity"
+	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -117,8 +121,10 @@ func open(t testing.TB, workers int, options ...option) *env {
 	e.control = newFakeControl("here", e.spec)
 	e.config = Config{
 		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
-			CheckEvery: 10 * time.Millisecond},
-		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(),
+			CheckEvery: 10 * time.Millisecond, Affinity: table{affinity.New(nil)}, Events: events.New("here")},
+		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(), InWorker: e.processes.Contains,
+		Sessions: fakeSessions{embedded.InMemory(sessions.Config{})}, Copies: &fakeCopies{}, Samples: fakeSamples,
+		Fleet: emptyFleet{},
 	}
 	for _, o := range options {
 		if o.config != nil {

@@ -77,9 +77,6 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if g.config.Sessions == nil {
-		sp.MCP.Park = 0
-	}
 	if !sp.MCP.On() {
 		return api.Errorf(codeNotFound, "pool %s serves no MCP clients; set mcp.mode in its spec", name)
 	}

@@ -53,7 +53,7 @@ func (e *env) awaitIdle() {
 
 // A process that an MCP client has to itself says whose it is and since when, also after an idle time.
 func TestWhichClientOfMCPHasAProcess(t *testing.T) {
-	e, one, _ := asPrincipals(t, 2, spec.MCPSession, withSessions(sessions.Config{}), legacy(func(*spec.Spec) {}))
+	e, one, _ := asPrincipals(t, 2, spec.MCPSession, legacy(func(*spec.Spec) {}))
 	client := func() (found *api.MCPClient) {
 		for slot := range 2 {
 			if c := e.gateway.MCPClient(api.WorkerName("p", slot), 1); c != nil {
@@ -106,7 +106,7 @@ func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
 func TestAGatewayOfMCPClosesWithoutTemporal(t *testing.T) {
 	t.Parallel()
 	for _, down := range []bool{false, true} {
-		e := open(t, 1, withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withSessions(sessions.Config{}))
+		e := open(t, 1, withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}))
 		var reasons []error
 		ctx, cancel := context.WithCancel(t.Context())
 		e.control.renew = func(asked context.Context) {

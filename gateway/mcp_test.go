@@ -216,7 +216,7 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 	tokens, one := tokensFile(t, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
 	log := events.New("here")
-	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withSessions(sessions.Config{}), withEvents(log))
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withEvents(log))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
 	require.Equal(t, 202, e.mcpAs(one, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).status)

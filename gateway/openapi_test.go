@@ -12,11 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/statuses"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 )
 
 type document struct {
@@ -45,8 +43,7 @@ type schema struct {
 func readDocument(t *testing.T) document { return decode[document](t, openAPI) }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withBindings(affinity.New(nil)),
-		withEvents(events.New("here")), withSamples())
+	e := parallel(t, 0)
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))

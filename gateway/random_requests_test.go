@@ -19,12 +19,9 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -120,13 +117,12 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		rights[secret], secrets = right, append(secrets, secret)
 	}
 	copies := &fakeCopies{}
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(copies),
-		withEvents(events.New("here")), withConfig(func(c *Config) {
-			c.Fleet = &actedFleet{}
-		}), withBindings(affinity.New(nil)), withSpec(func(sp *spec.Spec) {
-			sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
-			sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
-		}))
+	e := open(t, 1, withTokens(tokens), withCopies(copies), withConfig(func(c *Config) {
+		c.Fleet = &actedFleet{}
+	}), withSpec(func(sp *spec.Spec) {
+		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
+		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
+	}))
 	e.gateway.Handle("GET /metrics",
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
 	m := newRequestMaker(t, e.gateway)

@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/sessions"
 )
 
 // tcp sends a request over TCP with a bearer token, "" for none.
@@ -44,8 +42,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
 	}
 	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.All.Names()...)
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
-		withEvents(events.New("here")), withSamples())
+	e := open(t, 1, withTokens(tokens))
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
@@ -96,7 +93,7 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Count(string(text), "chmod 600")
 	}
-	e := parallel(t, 0, withTokens(tokens), withEvents(events.New("here")), withConfig(func(c *Config) {
+	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}))
 	status := func(secret string) int { return e.tcp("GET", "/v1/pools", secret, "").status }
@@ -180,9 +177,7 @@ func TestATracebackIsForClientsThatMayReadLogs(t *testing.T) {
 }
 
 func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {
-	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
-		c.InWorker = c.Processes.Contains
-	}))
+	e := parallel(t, 1)
 	ask := func(method string) string {
 		a := e.do("POST", "/v1/pools/p/call/"+method, `["`+e.file("gw.sock")+`", "/v1/sessions"]`)
 		require.Equal(t, 200, a.status, "%s", a.body)
@@ -228,8 +223,7 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 }
 
 func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
-	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
-		withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
 		require.Equal(t, want, e.tcp("GET", path, "", "").status, path)
 	}

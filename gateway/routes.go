@@ -39,7 +39,7 @@ const (
 )
 
 func (g *Gateway) routes() []route {
-	routes := []route{
+	return slices.Concat([]route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, g.orProblem(g.callPool)},
 		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath,
 			g.atItsHost(g.callPool)},
@@ -58,37 +58,16 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/v1/pools/{pool}/queue", access.Read, poolInPath, answerJSON(http.StatusOK, g.getQueue)},
 		{http.MethodGet, "/v1/pools/{pool}/slots", access.Call, poolInPath, answerJSON(http.StatusOK, g.getSlots)},
 		{http.MethodGet, "/v1/pools/{pool}/report", access.Read, poolInPath, answerJSON(http.StatusOK, g.getReport)},
+		{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath, answerJSON(http.StatusOK, g.getSamples)},
+		{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, g.whileAllowed(orProblem(g.getPoolLogs))},
+		{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath,
+			g.whileAllowed(g.atItsHost(g.getWorkerLog))},
+		{http.MethodGet, "/v1/events", access.Read, anyPool, g.whileAllowed(orProblem(g.getEvents))},
 		{http.MethodGet, "/v1/workers", access.Read, anyPool, answerJSON(http.StatusOK, g.getWorkers)},
 		{http.MethodGet, "/healthz", 0, anyPool, getHealth},
 		{http.MethodGet, "/readyz", 0, anyPool, g.getReady},
 		{http.MethodGet, "/openapi.json", 0, anyPool, getOpenAPI},
-	}
-	routes = append(routes, g.mcpRoutes()...)
-	if g.config.Events != nil {
-		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool,
-			g.whileAllowed(orProblem(g.getEvents))})
-	}
-	if g.config.Sessions != nil {
-		routes = append(routes, g.sessionRoutes()...)
-	}
-	if g.config.Bindings != nil {
-		routes = append(routes, g.bindingRoutes()...)
-	}
-	if g.config.Copies != nil {
-		routes = append(routes, copyRoutes(g.config.Copies)...)
-	}
-	if g.config.Logs != nil {
-		routes = append(routes,
-			route{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath,
-				g.whileAllowed(g.atItsHost(g.getWorkerLog))},
-			route{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath,
-				g.whileAllowed(orProblem(g.getPoolLogs))})
-	}
-	if g.config.Samples != nil {
-		routes = append(routes, route{http.MethodGet, "/v1/pools/{pool}/samples", access.Read, poolInPath,
-			answerJSON(http.StatusOK, g.getSamples)})
-	}
-	return routes
+	}, g.mcpRoutes(), g.sessionRoutes(), g.bindingRoutes(), copyRoutes(g.config.Copies))
 }
 
 // registerRoutes registers the routes, and problems for every other path and method.
@@ -237,10 +216,7 @@ func (g *Gateway) registerDashboard() {
 		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI,
 		Logger:   g.config.Logger,
 		Outage:   func() time.Duration { return g.Health().Outage },
-		Endpoint: g.Endpoint, Refuse: writeProblem,
-	}
-	if g.config.Socket != "" {
-		config.OwnEndpoint = "unix:" + g.config.Socket
+		Endpoint: g.Endpoint, OwnEndpoint: "unix:" + g.config.Socket, Refuse: writeProblem,
 	}
 	if g.config.Security.TokensFile != "" {
 		config.Lookup = func(secret string) *access.Principal { return g.auth.tokens.Lookup(secret) }

@@ -46,7 +46,7 @@ type authenticator struct {
 	hostID       string
 	secret       *peer.Secret // nil without a peer token
 	hosts        *hostNames
-	dashboard    *ui.Dashboard // knows the browsers that have signed in; nil without
+	dashboard    *ui.Dashboard // knows the browsers that have signed in
 	files        []*watchedFiles
 }
 
@@ -230,7 +230,7 @@ func acting(r *http.Request, forwarded bool) *http.Request {
 // that may do so; nil for every other request. Its pages may be read as the other routes; only there a cookie stands
 // for a token.
 func (a *authenticator) inBrowser(r *http.Request) *access.Principal {
-	if a.dashboard == nil || !isDashboard(r.URL.Path) || r.Header.Get("Authorization") != "" {
+	if !isDashboard(r.URL.Path) || r.Header.Get("Authorization") != "" {
 		return nil
 	}
 	if p := a.dashboard.Principal(r); p != nil {

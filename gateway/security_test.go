@@ -173,9 +173,8 @@ func TestSocketIsPrivateAndExclusive(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.Equal(t, "unix:"+e.file("gw.sock"), e.gateway.Endpoint())
 
-	second, err := New(Config{Socket: e.file("gw.sock"),
-		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes,
-			Logger: slog.New(slog.DiscardHandler)}})
+	e.config.Logger = slog.New(slog.DiscardHandler)
+	second, err := New(e.config)
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))

@@ -156,7 +156,7 @@ func copyRoutes(c Copies) []route {
 // refer adds to the error of a request for the operator where the operator of this host may send it: to the Unix
 // socket.
 func (g *Gateway) refer(r *http.Request, err error) error {
-	if !strings.HasPrefix(r.URL.Path, "/v1/admin/") || connectionOf(r).peer != nil || g.config.Socket == "" {
+	if !strings.HasPrefix(r.URL.Path, "/v1/admin/") || connectionOf(r).peer != nil {
 		return err
 	}
 	return api.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket,

@@ -39,7 +39,7 @@ func imported(t *testing.T, a answer) api.SessionImport {
 
 func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
 	const n = 50
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	e.putSessions(n)
 	backup := e.do("GET", exportPath, nil)
 	require.Equal(t, http.StatusOK, backup.status, "%s", backup.body)
@@ -91,7 +91,7 @@ func TestBackupRequestsThatFail(t *testing.T) {
 }
 
 func TestConcurrentBackupsAreLimited(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	for range maxBackups {
 		e.gateway.backups <- struct{}{}
 	}

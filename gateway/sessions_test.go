@@ -46,7 +46,7 @@ func (a answer) session(t *testing.T) (s sessions.Session) {
 }
 
 func TestSessionLifecycleOverHTTP(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	const path = "/v1/sessions/user:42"
 	e.do("GET", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
 	e.do("PATCH", path, `{"data":{"k":1}}`).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
@@ -104,7 +104,7 @@ func TestAnAnonymousSessionLivesForSeveralRequestsUntilItsTTL(t *testing.T) {
 }
 
 func TestVersionConditions(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	const path = "/v1/sessions/a"
 	conflict := func(a answer) {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestVersionConditions(t *testing.T) {
 }
 
 func TestInvalidSessionRequests(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	const path = "/v1/sessions/a"
 	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`).status)
 	for _, r := range [][]string{
@@ -149,7 +149,7 @@ func TestInvalidSessionRequests(t *testing.T) {
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{}))
+	e := parallel(t, 0)
 	list := func(query string) tempool.SessionList {
 		t.Helper()
 		got := e.do("GET", "/v1/sessions"+query, nil)

@@ -151,7 +151,7 @@ func peerOf(c net.Conn) *socketPeer {
 
 // socketPeers decides what processes may do over the Unix socket.
 type socketPeers struct {
-	inWorker func(pid int) bool // reports whether a process belongs to a worker; nil knows no workers
+	inWorker func(pid int) bool // reports whether a process belongs to a worker
 	group    bool               // members of a group may open the socket
 }
 
@@ -161,7 +161,7 @@ type socketPeers struct {
 func (s socketPeers) principal(p socketPeer) *access.Principal {
 	principal := &access.Principal{Name: fmt.Sprint("uid ", p.uid), MaxPriority: access.MaxPriority}
 	switch own := p.uid == uint32(os.Geteuid()) || p.uid == 0; {
-	case !p.known, s.inWorker != nil && p.id.PID != os.Getpid() && s.inWorker(p.id.PID), !p.id.Exists():
+	case !p.known, p.id.PID != os.Getpid() && s.inWorker(p.id.PID), !p.id.Exists():
 		principal.Name = "a worker's process"
 	case own:
 		principal.Rights = access.All

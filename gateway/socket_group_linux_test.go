@@ -11,14 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/sessions"
 )
 
 func TestTheSocketsGroupMayCallButNotAdministrate(t *testing.T) {
 	need.Root(t) // only it can act as another user
 	const gid, uid = 54321, 54322
-	e := parallel(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}),
-		withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
+	e := parallel(t, 1, withConfig(func(c *Config) { c.Security.SocketGroup = strconv.Itoa(gid) }))
 	info, err := os.Stat(e.file("gw.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())

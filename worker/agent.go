@@ -232,13 +232,12 @@ func (a *Agent) readMemory() (hostMemory, error) { return readHostMemory(a.confi
 
 // openGateway makes the gateway and the metrics, which do not serve yet.
 func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error) {
-	bindings := a.stores.Bindings()
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: pool.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
-			Score: a.host.Score, Affinity: bindings, Unhealthy: a.host.CallsFail, Events: a.events, Tracer: a.traces.tracer},
+			Score: a.host.Score, Affinity: a.stores.Bindings(), Unhealthy: a.host.CallsFail, Events: a.events,
+			Tracer: a.traces.tracer},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
-		Sessions: a.stores, Bindings: bindings, Copies: a.stores,
-		Logs: a.processes.Logs(), Samples: a.host.RecentSamples,
+		Sessions: a.stores, Copies: a.stores, Logs: a.processes.Logs(), Samples: a.host.RecentSamples,
 		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains, Hosts: a.gatewaysOfHosts,
 	}); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/sessions/affinity"
 )
 
 // Defaults of Config.
@@ -60,13 +61,14 @@ type Config struct {
 	CheckEvery time.Duration
 	// Tracer makes spans of calls and leases. nil makes none.
 	Tracer trace.Tracer
-	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
+	// Events takes what happened. nil takes nothing.
 	Events *events.Log
 	// Logger's default is slog.Default().
 	Logger *slog.Logger
 }
 
-// Affinity maps sessions to the workers that served them. Its methods must be fast and safe for concurrent use.
+// Affinity maps sessions to the workers that served them, as an affinity.Table does, which documents its methods. They
+// must be fast and safe for concurrent use.
 type Affinity interface {
 	Lookup(pool, session string) (worker string, found bool)
 	// Follow records that worker serves a session that Lookup had bound to was, "" for none.
@@ -75,6 +77,11 @@ type Affinity interface {
 	ForgetLookups(pool string)
 	// Page lists sessions bound to a worker after one, and whether there are more.
 	Page(worker, after string, limit int) (sessions []string, more bool)
+
+	Bindings(pool, after string, limit int) (page []affinity.Binding, more bool)
+	Where(pool, session string) (worker string)
+	Bind(pool, session, worker string) (was string, bound bool)
+	UnbindUnless(pool, session, worker string)
 }
 
 // PlainUpstream sends calls to one worker of protocol none.
