@@ -98,13 +98,14 @@ func New(config Config) (*Gateway, error) {
 		return endpoint.Receive(pool, worker, incarnation, m)
 	}
 	config.Connect = func(pool string, conn *wire.Conn, era string) { endpoint.Connect(pool, conn, era) }
-	dispatcher, err := pool.New(config.Config)
+	auth, err := newAuthenticator(config)
 	if err != nil {
 		return nil, err
 	}
+	dispatcher := pool.New(config.Config)
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, peers: peers, config: config, mux: http.NewServeMux(),
+		Dispatcher: dispatcher, peers: peers, auth: auth, config: config, mux: http.NewServeMux(),
 		memory:  &memoryBudget{total: config.Limits.BodyBytes},
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)},
 		open:    openConnections{all: make(map[net.Conn]*connection)}, backups: make(chan struct{}, maxBackups),
@@ -113,9 +114,6 @@ func New(config Config) (*Gateway, error) {
 	endpoint = mcp.New(mcp.Config{HostID: config.HostID, Pool: dispatcher, Store: g.mcpStore, Peer: peers.At,
 		Events: config.Events, Life: g.life, Logger: config.Logger})
 	g.mcp = endpoint
-	if g.auth, err = newAuthenticator(config); err != nil {
-		return nil, err
-	}
 	peers.Open(peer.Config{HostID: config.HostID, Queue: dispatcher, Status: config.Control.Status,
 		Endpoint: g.Endpoint, Secret: g.auth.secret, TLS: g.auth.certificates.toPeers(), Logger: config.Logger})
 	g.registerRoutes()

@@ -215,9 +215,6 @@ func (c *Call) send(r Request) (*Response, error) {
 	switch {
 	case u.plain != nil:
 		return u.plain.Send(c, r)
-	case c.conn == nil:
-		return nil, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which this agent cannot call",
-			u.worker)
 	case c.exchange == nil:
 		c.prepare(r)
 	}

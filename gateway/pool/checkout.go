@@ -246,7 +246,7 @@ func (c *checkout) join() (*waiter, error) {
 
 // workerOf is the worker that served the session last, "" for none.
 func (d *Dispatcher) workerOf(pool, session string) string {
-	if session == "" || d.config.Affinity == nil {
+	if session == "" {
 		return ""
 	}
 	worker, _ := d.config.Affinity.Lookup(pool, session)

@@ -221,7 +221,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	case !c.alone:
 		err = c.awaitAlone()
 	}
-	if err == nil && t.session != "" && d.config.Affinity != nil {
+	if err == nil && t.session != "" {
 		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
 	}
 	return err

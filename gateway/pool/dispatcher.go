@@ -34,19 +34,20 @@ const (
 // defaultCallTimeout bounds a call of a pool whose spec is not known yet.
 const defaultCallTimeout = 10 * time.Minute
 
-// Config configures a Dispatcher. HostID, Control and Processes are required.
+// Config configures a Dispatcher. HostID, Control, Processes, Affinity and, for workers of protocol none, Plain are
+// required.
 type Config struct {
 	HostID    string
 	Control   lease.Control
 	Processes *process.Supervisor
-	// Plain returns the upstream of a process of protocol none. nil rejects calls to such workers.
+	// Plain returns the upstream of a process of protocol none.
 	Plain func(*process.Process) PlainUpstream
 	// Receive gets what the MCP servers of pools send that answers no call, as wire.Receive says. nil gets nothing.
 	Receive func(pool, worker string, incarnation int64, m wire.Incoming) bool
 	// Connect gets the connection to each process of an MCP server that is for nobody in particular, and its era. nil gets
 	// none.
 	Connect func(pool string, conn *wire.Conn, era string)
-	// Affinity remembers which worker served a session. nil remembers nothing.
+	// Affinity remembers which worker served a session.
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
@@ -112,14 +113,8 @@ type Dispatcher struct {
 	evictAfter time.Duration
 }
 
-// New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
-func New(config Config) (*Dispatcher, error) {
-	switch {
-	case config.HostID == "":
-		return nil, api.Errorf(api.CodeInvalid, "Config.HostID is required")
-	case config.Control == nil || config.Processes == nil:
-		return nil, api.Errorf(api.CodeInvalid, "Config.Control and Config.Processes are required")
-	}
+// New returns a Dispatcher.
+func New(config Config) *Dispatcher {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
@@ -130,7 +125,7 @@ func New(config Config) (*Dispatcher, error) {
 	}
 	d.config.Control = lease.Traced(config.Control, config.Tracer)
 	d.life, d.end = context.WithCancel(context.Background())
-	return d, nil
+	return d
 }
 
 // Start begins to monitor Temporal.

@@ -44,7 +44,8 @@ func TestCallToAnEvictedPoolUsesItsSuccessor(t *testing.T) {
 }
 
 func TestPoolInUseIsNotEvicted(t *testing.T) {
-	p := newPoolState(&Dispatcher{evictAfter: time.Minute}, "p")
+	config := Config{Affinity: bindings{affinity.New(nil)}}
+	p := newPoolState(&Dispatcher{config: config, evictAfter: time.Minute}, "p")
 	now := time.Now()
 	require.True(t, p.unusedLocked(now))
 	require.False(t, p.evict(now.Add(59*time.Second)))

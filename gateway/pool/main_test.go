@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -70,13 +71,13 @@ func newEnv(t *testing.T) *env {
 	e.spec.Health.Timeout, e.spec.Call.CancelGrace = spec.Duration(timeout), spec.Duration(timeout)
 	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
 	require.NoError(t, err)
-	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes,
+	e.dispatcher = New(Config{HostID: "here", Control: e.control, Processes: e.processes,
+		Affinity: bindings{affinity.New(nil)},
 		Unhealthy: func(worker string, incarnation int64, reason string, replace bool) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.reports = append(e.reports, report{worker, incarnation, reason, replace})
 		}})
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()

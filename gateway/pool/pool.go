@@ -284,9 +284,7 @@ func (p *poolState) evict(now time.Time) bool {
 	d.mu.Lock()
 	delete(d.pools, p.pool)
 	d.mu.Unlock()
-	if d.config.Affinity != nil {
-		d.config.Affinity.ForgetLookups(p.pool)
-	}
+	d.config.Affinity.ForgetLookups(p.pool)
 	return true
 }
 

@@ -22,13 +22,13 @@ const maxReleased = 10_000
 // holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, including sessions of
 // calls in the queue.
 func (u *upstream) holdSessionsLocked() {
-	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
-	if u.releasing || u.is(gone) || affinity == nil || u.calls.requests+int64(u.inFlight) == 0 ||
+	p := u.pool
+	if u.releasing || u.is(gone) || u.calls.requests+int64(u.inFlight) == 0 ||
 		!u.offersHookLocked(api.HookSessionRelease) {
 		return
 	}
 	u.releasing = true
-	sessions, _ := affinity.Page(u.worker, "", maxReleased)
+	sessions, _ := p.dispatcher.config.Affinity.Page(u.worker, "", maxReleased)
 	for c := range u.poolCalls { // a call that has waited in the queue binds its session only when it is answered
 		sessions = append(sessions, c.session)
 	}

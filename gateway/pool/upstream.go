@@ -86,8 +86,8 @@ func newUpstream(p *poolState, proc *process.Process) *upstream {
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
-	if plain := p.dispatcher.config.Plain; u.spec.Pool.Protocol == spec.ProtocolNone && plain != nil {
-		u.plain = plain(proc)
+	if u.spec.Pool.Protocol == spec.ProtocolNone {
+		u.plain = p.dispatcher.config.Plain(proc)
 	}
 	return u
 }
