@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// watchRules are the rules for this incarnation. While a rotation is wanted they stay as they are: the worker ignores
-// what they find.
+// watchRules are the rules for this incarnation; those for causes that were only to be observed, and have been, are
+// off. While a rotation is wanted they stay as they are: the worker ignores what they find.
 func (r rotator) watchRules() api.WatchRules {
 	switch {
 	case r.Machine.State == lifecycle.Suspended:
@@ -21,9 +21,12 @@ func (r rotator) watchRules() api.WatchRules {
 	case r.Rotation != nil:
 		return r.Observing.Rules
 	}
-	rules := rulesOf(r.Spec, r.Process.RequestLimit, r.GradeRotations, r.Process.ObservedCauses)
-	if r.Process.InitialBytes >= rules.MaxMemoryBytes { // the next process would start as large
-		rules.MaxMemoryBytes = 0
+	rules := r.Process.Rules
+	if slices.Contains(r.Process.ObservedCauses, api.CauseGrade) {
+		rules.Grade = false
+	}
+	if slices.Contains(r.Process.ObservedCauses, api.CausePrediction) {
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = 0, 0, 0
 	}
 	return rules
 }
@@ -37,42 +40,22 @@ func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
 	} else if r.Rotation != nil {
 		grade = 0
 	}
-	return rulesOf(sp, policy.RequestLimit(sp.Rotation, random), grade, nil)
-}
-
-// rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been,
-// are off.
-func rulesOf(sp spec.Spec, requestLimit int64, gradeRotations int, observed []api.Cause) api.WatchRules {
 	rules := api.WatchRules{
-		Limits:       true,
-		RequestLimit: requestLimit, MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)),
-		AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
-		Grade:      !slices.Contains(observed, api.CauseGrade),
-		GradeAfter: spec.Duration(policy.GradeGracePeriod(gradeRotations)),
+		Limits: true, RequestLimit: policy.RequestLimit(sp.Rotation, random),
+		MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)), AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
+		Grade: true, GradeAfter: spec.Duration(policy.GradeGracePeriod(grade)),
 	}
-	if sp.Prediction.Enabled && !slices.Contains(observed, api.CausePrediction) {
+	if sp.Prediction.Enabled {
 		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, int64(
 			sp.Limits.Memory)
 	}
 	return rules
 }
 
-// recordInitialMemory records the memory of an incarnation that has become ready.
-func (r rotator) recordInitialMemory() {
-	if r.Sample != nil {
-		r.Process.InitialBytes = r.Sample.MemoryBytes
-	}
-	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
-		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; "+
-			"raise it",
-			"worker", r.name(), "bytes", r.Process.InitialBytes, "max_memory", r.Spec.Rotation.MaxMemory)
-	}
-}
-
 // checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees
 // that sooner if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
-	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.RequestLimit); reason != "" {
+	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.Rules.RequestLimit); reason != "" {
 		r.want(api.CauseRequests, reason)
 	}
 }

@@ -36,26 +36,22 @@ type Run struct {
 
 // RunningProcess is the process of the current incarnation.
 type RunningProcess struct {
-	Host      string    `json:"host,omitempty"`
-	Epoch     int64     `json:"epoch,omitempty"` // of the agent that started it
-	PID       int       `json:"pid,omitempty"`
-	StartedAt time.Time `json:"started_at,omitzero"`
-	Endpoint  string    `json:"endpoint,omitempty"`
-	Address   string    `json:"address,omitempty"`
+	Host     string `json:"host,omitempty"`
+	Epoch    int64  `json:"epoch,omitempty"` // of the agent that started it
+	PID      int    `json:"pid,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	Address  string `json:"address,omitempty"`
 	// Limits names the mechanism that enforces each limit; LimitsApplied is what the process was given since it started.
 	Limits        map[string]string  `json:"limits,omitempty"`
 	LimitsApplied *api.LimitsApplied `json:"applied,omitempty"`
-	// RequestLimit is the number of requests after which the process is rotated, 0 for never; Requests is the number that
-	// checkins have reported.
-	RequestLimit int64 `json:"request_limit,omitempty"`
-	Requests     int64 `json:"requests,omitempty"`
+	// Rules are those of its start; Requests is the number of requests that checkins have reported.
+	Rules    api.WatchRules `json:"rules,omitzero"`
+	Requests int64          `json:"requests,omitempty"`
 	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
 	Reported api.Usage `json:"reported,omitzero"`
 	Observed api.Usage `json:"observed,omitzero"`
 	// Stable says that the process is reported as ready at once: the one before it was not short-lived.
 	Stable bool `json:"stable,omitempty"`
-	// InitialBytes is the memory of the process when it became ready.
-	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
 	ObservedCauses []api.Cause `json:"observed_causes,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -132,7 +133,10 @@ func (s *starter) started(r api.StartResult) {
 		Reason:   r.Reason(),
 		Metadata: map[string]string{"host": r.Host, "pid": fmt.Sprint(r.PID)},
 	})
-	s.rotator.recordInitialMemory()
+	if limit := s.Spec.Rotation.MaxMemory; limit > 0 && r.Sample != nil && r.Rules.MaxMemoryBytes == 0 {
+		workflow.GetLogger(s.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; "+
+			"raise it", "worker", s.name(), "bytes", r.Sample.MemoryBytes, "max_memory", limit)
+	}
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
 	// an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
 	if s.Failures > 0 {
@@ -162,9 +166,8 @@ func (s *starter) countStart(err error) {
 
 func (s *starter) setProcess(r api.StartResult) {
 	s.Process = RunningProcess{
-		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address,
-		Limits:       r.Limits,
-		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable,
+		Host: r.Host, Epoch: r.Epoch, PID: r.PID, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits,
+		Rules: r.Rules, Stable: r.Stable,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.measured(r.Sample, nil, nil)
