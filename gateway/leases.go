@@ -39,9 +39,8 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	if request.Forward != nil && wait == 0 && api.CodeOf(err) == api.CodeNoWorkers &&
 		!g.MayLeave(r.PathValue("pool")) { // it does not overtake those who wait
 		for _, to := range g.peers.Serving(ctx, r.PathValue("pool")) {
-			// a host that may have granted a lease does not grant a second one to the same request_id: another one would
-			if failure := request.Forward(ctx, to); failure == nil || pool.Started(failure) {
-				return failure
+			if request.Forward(ctx, to) == nil {
+				return nil
 			}
 		}
 	}
