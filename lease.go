@@ -92,9 +92,10 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.state.done
 }
 
-// Err returns nil while the lease is held and after its checkin, else why it was lost: lease_fenced, lease_not_found,
+// Err returns nil while the lease is held and after its Checkin, else why it was lost: lease_fenced, lease_not_found,
 // worker_not_found, or the end of the context of its Checkout; with Options.Gateways also why it could not be renewed
-// until it ended. After a Checkin that fails it returns that error, until one succeeds.
+// until it ended. After a Checkin that fails it returns that error, until one succeeds. A lease that Client.Checkin has
+// returned counts as lost.
 func (l *Lease) Err() error {
 	if l.state == nil {
 		return nil

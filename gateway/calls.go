@@ -95,7 +95,8 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 		request.Unbuffered = true // the body follows when there is a worker for it
 		target = target.AsGuest(caller.Guest())
 	} else if request.Unbuffered = plain; plain {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
+		// a streamed body may take as long as the call; a forwarded one is read while the other host answers
+		_ = http.NewResponseController(w).SetReadDeadline(request.Deadline.Add(time.Second))
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
 		if request.Body, err = readBody(w, r, limit, request.Deadline); err != nil {

@@ -197,12 +197,15 @@ func TestTheClientOfAForwardedStreamMayBeginLate(t *testing.T) {
 		require.Eventually(t, func() bool { free, _ := b.gateway.FreeSlots("p"); return free == 0 }, timeout, poll)
 		return conn
 	}
-	begin(claimTimeout / 4)
+	none := begin(claimTimeout / 4)
 	require.Equal(t, http.StatusOK, b.do("POST", "/v1/pools/p/call/echo", "x").status, "after the deadline")
+	answer, err := http.ReadResponse(bufio.NewReader(none), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusGatewayTimeout, answer.StatusCode)
 	conn := begin(timeout)
 	<-time.After(claimTimeout + claimTimeout/10)
 	require.NoError(t, errorOf(io.WriteString(conn, "late")))
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 }

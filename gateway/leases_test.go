@@ -91,7 +91,9 @@ func TestInvalidLeases(t *testing.T) {
 	e := parallel(t, 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.seq = 5 })
 	elsewhere := e.control.add("p/7", 3)
-	e.control.with("p/7", func(worker *fakeWorker) { worker.host, worker.endpoint = "there", "http://there:7460" })
+	e.control.with("p/7", func(worker *fakeWorker) {
+		worker.host, worker.endpoint, worker.seq = "there", "http://there:7460", 5
+	})
 	remote := e.lease(7, "me")
 	for name, c := range map[string]struct {
 		id     string
@@ -102,6 +104,7 @@ func TestInvalidLeases(t *testing.T) {
 		"never granted":                {"p.0.1.99", 404, api.CodeLeaseNotFound},
 		"ended long ago":               {"p.0.1.2", 409, api.CodeLeaseFenced},
 		"the newest, returned":         {"p.0.1.5", 409, api.CodeLeaseFenced},
+		"ended, another one is held":   {"p.7.3.2", 409, api.CodeLeaseFenced},
 		"of a worker that is not":      {"p.44.1.1", 404, api.CodeLeaseNotFound},
 		"of an incarnation before":     {"p.7.2.1", 409, api.CodeLeaseFenced},
 		"on another host":              {remote.ID, 404, api.CodeLeaseNotFound},

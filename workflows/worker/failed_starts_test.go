@@ -152,6 +152,18 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 	}
 }
 
+func TestAStartThatNoAgentTakesSaysWhatToDo(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(api.StartRequest) (api.StartResult, error) { return api.StartResult{}, errNotTaken }
+	s.At(time.Minute, func() {
+		require.Equal(t, lifecycle.Pending, s.state().State)
+		require.Contains(t, s.state().Reason, "no agent with capacity took the start from ")
+		require.Contains(t, s.state().Reason, "; start an agent with --labels gpu, or raise its --capacity")
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Pool.Placement = "gpu" }))
+}
+
 // The host has reported the first start, so that the worker reports none of a few that fail. One that the breaker holds
 // may last.
 func TestAPoolKnowsThatItsBreakerHoldsAWorkerWhoseStartFailed(t *testing.T) {

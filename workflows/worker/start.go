@@ -95,12 +95,12 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 	case r.Err == nil:
 		s.started(r.Value)
 	case failure.NotStarted(r.Err):
-		start := "start an agent with --labels " + s.Spec.Pool.Placement
-		needed, advice := "capacity", start+", or raise its --capacity"
-		if s.Spec.Pool.Kind == spec.KindFunction {
+		needed, advice := "capacity", "start an agent with"
+		if s.Spec.Pool.Kind == spec.KindFunction { // the roster keeps the end of a long reason
 			needed = fmt.Sprintf("the function %q and capacity", s.Spec.Pool.Function)
-			advice = start + " whose program registers the function with worker.Register, or raise its --capacity"
+			advice = "start an agent whose program registers the function with worker.Register and that has"
 		}
+		advice += fmt.Sprintf(" --labels %s, or raise its --capacity", s.Spec.Pool.Placement)
 		reason := fmt.Sprintf("no agent with %s took the start from %s within %s", needed, api.StartQueue(s.Spec.Pool),
 			placementTimeout)
 		s.transition(lifecycle.StartFailed, reason)
