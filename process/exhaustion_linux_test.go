@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -44,6 +45,13 @@ func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EMFILE)
 	})
 	begin(t, s, runs("sleep", "1000"))
+}
+
+func TestAMessageLongerThanItsPipeIsWrittenWithoutDescriptors(t *testing.T) {
+	p := begin(t, open(t), jsonrpc())
+	withoutDescriptors(t, func() {
+		call(t, p, "echo", `{"text": "`+strings.Repeat("x", 8<<20)+`"}`)
+	})
 }
 
 func TestNoSocketDirectoryIsLeftThatTheAgentMayNotGiveAway(t *testing.T) {

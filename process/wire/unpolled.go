@@ -69,18 +69,25 @@ func (w *unpolledWriter) tryWrite(data []byte) (n int, err error) {
 }
 
 // Write writes all of data. It blocks while the other side does not read.
-func (w *unpolledWriter) Write(data []byte) (int, error) {
-	written, err := w.tryWrite(data)
-	if err != nil || written == len(data) {
-		return written, err
+func (w *unpolledWriter) Write(data []byte) (written int, err error) {
+	for {
+		n, err := w.tryWrite(data[written:])
+		written += n
+		if err != nil || written == len(data) {
+			return written, err
+		}
+		if polled, err := w.poll(); err == nil {
+			defer w.unpoll()
+			n, err := polled.Write(data[written:])
+			return written + n, err
+		}
+		// The process is out of descriptors, unless w is closed. Close may have to wait for this.
+		if err := w.control(func(fd uintptr) {
+			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 100)
+		}); err != nil {
+			return written, err
+		}
 	}
-	polled, err := w.poll()
-	if err != nil {
-		return written, err
-	}
-	defer w.unpoll()
-	n, err := polled.Write(data[written:])
-	return written + n, err
 }
 
 // poll returns a duplicate of the descriptor, which the runtime's poller knows until unpoll or Close.
