@@ -82,7 +82,7 @@ func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	require.True(t, x.Begin(c))
 	done := doAsync(x, c)
 	p.read()
-	require.NoError(t, p.conn.Close())
+	require.NoError(t, p.conn.out.Close(), "the socket stays open")
 	got := await(t, done)
 	require.ErrorIs(t, got.err, ErrPeerClosed)
 	requireStarted(t, true, got.err)
