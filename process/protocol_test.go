@@ -198,12 +198,15 @@ os.write(int(os.environ[sys.argv[1]]), struct.pack(">IBBHII", 12 + len(hello), 1
 while os.read(int(os.environ["TEMPOOL_FD"]), 4096): pass
 `
 
-func TestAFrameOnTheSocketFailsInTheWorkerAndItsLog(t *testing.T) {
-	sp := spec.Default()
-	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", byHand, EnvFD}
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "BrokenPipeError")
+func TestAWorkerThatCannotSayHelloFailsAtOnceWithAReason(t *testing.T) {
+	s, sp := open(t), spec.Default()
+	for i, c := range []struct{ program, reason string }{
+		{byHand, "BrokenPipeError"}, // on the socket
+		{`import os, time; os.close(int(os.environ["TEMPOOL_OUT"])); time.sleep(1000)`, "the worker closed the connection"},
+	} {
+		sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", c.program, EnvFD}
+		require.NotContains(t, startFails(t, s, launch("p/0", int64(i+1), sp), c.reason).Error(), "start.timeout")
+	}
 }
 
 // TestAStopEndsAProgramThatExitsWithItsConnection: its launcher, such as npx, handles SIGTERM, and it does not.
