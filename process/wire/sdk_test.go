@@ -111,12 +111,8 @@ func socketPair(t testing.TB) (net.Conn, *os.File) {
 	return conn, os.NewFile(uintptr(fds[1]), "worker")
 }
 
-// start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the
-// test ends.
-func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
-	ours, theirs := socketPair(t)
-	answers, out, err := os.Pipe()
-	require.NoError(t, err)
+// command runs the program as a worker whose descriptors are the ExtraFiles.
+func (s sdk) command(t testing.TB, env ...string) *exec.Cmd {
 	program := s.program
 	if s.name == "node" {
 		program = fmt.Sprintf(program, "file://"+sdkDir(t, "node"))
@@ -129,6 +125,16 @@ func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
 	cmd := exec.Command(s.run[0], append(s.run[1:], program)...)
 	cmd.Env = append(os.Environ(),
 		append([]string{"PYTHONPATH=" + sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4"}, env...)...)
+	return cmd
+}
+
+// start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the
+// test ends.
+func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
+	ours, theirs := socketPair(t)
+	answers, out, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := s.command(t, env...)
 	cmd.ExtraFiles = []*os.File{theirs, out}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	require.NoError(t, cmd.Start())
@@ -218,6 +224,22 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		require.Eventually(t, func() bool { return c.InFlight() == 0 }, waitTimeout, time.Millisecond,
 			"the handler saw the cancel")
 		require.NoError(t, c.Err())
+	})
+}
+
+func TestEverySDKSaysHowToStartAWorkerIfADescriptorIsMissing(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	eachSDK(t, func(t *testing.T, s sdk) {
+		for _, missing := range []string{"TEMPOOL_FD=", "TEMPOOL_FD=x", "TEMPOOL_OUT=", "TEMPOOL_OUT=200"} {
+			cmd := s.command(t, missing)
+			cmd.ExtraFiles = []*os.File{null, null}
+			var exit *exec.ExitError
+			require.ErrorAs(t, errorOf(cmd.Output()), &exit, missing)
+			require.Equal(t, 2, exit.ExitCode(), missing)
+			require.Contains(t, string(exit.Stderr), "start the pool with: tempool pool start -f pool.toml", missing)
+		}
 	})
 }
 

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import * as frames from '../lib/frames.js'
 
 const entry = new URL('../lib/index.js', import.meta.url).href
-export const head = `import * as tempool from '${entry}'\nconst { method, context, run } = tempool\n`
+const head = `import * as tempool from '${entry}'\nconst { method, context, run } = tempool\n`
 const waitTimeout = 120_000 // ms any single step may take on a slow machine
 
 /** Starts program (a module's text) and returns once it is ready; closed when the test ends. */

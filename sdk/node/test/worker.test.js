@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { Worker, context } from '../lib/index.js'
 import * as frames from '../lib/frames.js'
-import { head, start } from './host.js'
+import { start } from './host.js'
 
 const json = (frame) => JSON.parse(frame.payload.toString())
 
@@ -280,16 +279,6 @@ test('start hooks run before ready, and a failing one fails the start', async (t
   host = await start(t, `tempool.onStart(() => { throw new Error('no model') }); run()`, { hello: false })
   assert.equal(await host.wait(), 1)
   assert.match(host.log, /no model/)
-})
-
-test('run outside of tempool prints help', () => {
-  for (const fd of [undefined, 'x', '200', '2']) {
-    const done = spawnSync(process.execPath, ['--input-type=module', '-e', head + 'run()'], {
-      env: { ...process.env, TEMPOOL_FD: fd }, encoding: 'utf8', timeout: 120_000,
-    })
-    assert.equal(done.status, 2)
-    assert.match(done.stderr, /pool\.toml/)
-  }
 })
 
 test('invalid method names throw, and so does context outside of a call', () => {

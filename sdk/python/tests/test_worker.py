@@ -2,8 +2,6 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -11,7 +9,7 @@ import unittest
 import tempool
 from tempool import frames
 
-from .host import TIMEOUT, SDK, Host
+from .host import TIMEOUT, Host
 
 HEAD = "import os, sys, time, tempool\n"
 
@@ -392,14 +390,6 @@ class Lifecycle(unittest.TestCase):
         with Host(HEAD + "@tempool.on_start\ndef load(): raise OSError('no model')\ntempool.run()", hello=False) as host:
             self.assertEqual(host.wait(), 1)
             self.assertIn("no model", host.log())
-
-    def test_run_outside_of_tempool_prints_help(self):
-        env = {k: v for k, v in os.environ.items() if k != "TEMPOOL_FD"}
-        for more in ({}, {"TEMPOOL_FD": "x"}, {"TEMPOOL_FD": "200"}, {"TEMPOOL_FD": "2"}):
-            done = subprocess.run([sys.executable, "-c", HEAD + "tempool.run()"], env=dict(env, PYTHONPATH=SDK, **more),
-                                  capture_output=True, text=True, timeout=TIMEOUT)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("pool.toml", done.stderr)
 
     def test_threads_run_calls_concurrently(self):
         with Host(HEAD + "import threading\nb = threading.Barrier(2)\n"
