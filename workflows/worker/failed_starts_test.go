@@ -154,6 +154,7 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 
 func TestAStartThatNoAgentTakesSaysWhatToDo(t *testing.T) {
 	s := newWorkerEnv(t)
+	s.slow = map[string]time.Duration{api.ActivityAwaitCapacity: time.Hour}
 	s.onStart = func(api.StartRequest) (api.StartResult, error) { return api.StartResult{}, errNotTaken }
 	s.At(time.Minute, func() {
 		require.Equal(t, lifecycle.Pending, s.state().State)
