@@ -39,11 +39,14 @@ const capacityRetry = 2 * time.Second
 func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
 	defer startHeartbeat(ctx, h.Temporal)()
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
-	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
+	superseded := func(newest int64) (api.StartResult, error) {
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
 			fmt.Sprintf("host %s has run incarnation %d of %s for an earlier pool of the same name; the next incarnation is %d",
 				h.ID, newest, r.Worker, newest+1),
 			string(api.CodeSuperseded), nil, api.SupersededDetails{Newest: newest})
+	}
+	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
+		return superseded(newest)
 	}
 	if h.Admit != nil {
 		if err := h.Admit(ctx, r); err != nil {
@@ -65,6 +68,9 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	traced(err)
 	if errors.Is(err, worker.ErrWorkerShutdown) { // no program has failed
 		return api.StartResult{}, nonRetryable(api.CodeNoWorkers, "the agent of host "+h.ID+" stops")
+	}
+	if errors.Is(err, process.ErrSuperseded) { // by a start that ran at the same time
+		return superseded(h.Processes.Newest(r.Worker))
 	}
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)

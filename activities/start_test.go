@@ -214,7 +214,7 @@ func TestOnlyOneOfTwoStartsOfAnIncarnationHasItsProcess(t *testing.T) {
 	}
 	starting.Wait()
 	require.Contains(t, errs, error(nil))
-	require.ErrorContains(t, errors.Join(errs[:]...), "incarnation 3 was started here")
+	require.ErrorContains(t, errors.Join(errs[:]...), "the next incarnation is 4")
 	p, known := h.Processes.Get("p/1", 3)
 	require.True(t, known)
 	_, err := p.Stop(t.Context(), time.Second)

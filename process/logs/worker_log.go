@@ -33,6 +33,7 @@ type workerLog struct {
 	pending []Line
 	bytes   int
 	dropped int64         // before the first pending line
+	taken   bool          // lines are being written, and may come back
 	urgent  bool          // write all that is pending, whatever the rate
 	live    map[int64]int // Outputs by incarnation that are not closed
 }
@@ -115,7 +116,7 @@ func (w *workerLog) take(upTo int) (batch []Line, dropped int64) {
 		batch = append(batch, line)
 		w.bytes -= len(line.Text) + lineOverhead
 	}
-	w.pending = w.pending[len(batch):]
+	w.pending, w.taken = w.pending[len(batch):], len(batch) > 0
 	if len(w.pending) == 0 {
 		w.pending = nil
 	}
@@ -127,6 +128,7 @@ func (w *workerLog) take(upTo int) (batch []Line, dropped int64) {
 func (w *workerLog) putBack(batch []Line, dropped int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.taken = false
 	// what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
 	if w.dropped > 0 {
 		w.dropped += dropped + int64(len(batch))
@@ -170,7 +172,7 @@ func (w *workerLog) ready() error {
 // flush writes the pending lines: as many as the rate allows, or all of them. again says that lines remain.
 func (w *workerLog) flush(ctx context.Context, all bool) (again bool, err error) {
 	w.mu.Lock()
-	idle := len(w.pending) == 0 && !w.urgent
+	idle := len(w.pending) == 0 && !w.urgent && !w.taken // a reader may put back what it has taken
 	w.mu.Unlock()
 	if idle {
 		return false, nil

@@ -283,13 +283,14 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted pool.WorkerSnapshot) {
 	worker, info, incarnation := u.newest.Worker(), u.newest.Info(), u.newest.Incarnation()
 	w := c.stats.workers[worker]
-	succeeded := w != nil && w.incarnation > incarnation // the process drains, and its successor has ended
+	draining := counted.Draining && counted.Incarnation == incarnation
+	succeeded := draining && w != nil && w.incarnation > incarnation // and its successor has ended
 	if w == nil || w.incarnation != incarnation {
 		w = &workerStat{}
 	}
 	state := workerStateOf(processFacts{
 		ready: !info.ReadyAt.IsZero(), stopping: u.newest.Stopping(), suspended: w.suspended, degraded: w.degraded,
-		draining: counted.Draining && counted.Incarnation == incarnation, leased: counted.Leased,
+		draining: draining, leased: counted.Leased,
 	})
 	for _, one := range liveStates {
 		s.flag(workerState, one == state, pool, worker, string(one))
