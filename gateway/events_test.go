@@ -25,33 +25,24 @@ func withEvents(log *events.Log) option { return withConfig(func(c *Config) { c.
 
 // eventClient reads a stream of events.
 type eventClient struct {
-	t        *testing.T
-	response *http.Response
-	lines    *bufio.Scanner
-	lastID   string
-	close    func()
+	*answerLines
+	lastID string
 }
 
 // follow opens a stream of events.
 func (e *env) follow(t *testing.T, query, lastID string) *eventClient {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	response, err := e.http.Do(requestOf(ctx, t, "GET", "http://gateway/v1/events"+query, nil, "Last-Event-ID", lastID))
-	require.NoError(t, err)
-	t.Cleanup(func() { response.Body.Close() })
-	require.Equal(t, http.StatusOK, response.StatusCode)
-	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, 1<<20)
-	return &eventClient{t, response, lines, "", cancel}
+	lines := e.lines("GET", "/v1/events"+query, "", "Last-Event-ID", lastID)
+	require.Equal(t, http.StatusOK, lines.status)
+	require.Equal(t, "text/event-stream", lines.header.Get("Content-Type"))
+	return &eventClient{answerLines: lines}
 }
 
 // next returns the next event; none at the end of the stream.
 func (c *eventClient) next() (event api.Event, found bool) {
 	c.t.Helper()
-	for c.lines.Scan() {
-		field, value, _ := strings.Cut(c.lines.Text(), ": ")
+	for line, more := c.line(); more; line, more = c.line() {
+		field, value, _ := strings.Cut(line, ": ")
 		switch field {
 		case "id":
 			c.lastID = value
@@ -66,7 +57,7 @@ func (c *eventClient) next() (event api.Event, found bool) {
 func (c *eventClient) require(eventType string) api.Event {
 	c.t.Helper()
 	event, found := c.next()
-	require.True(c.t, found, "the stream ended: %v", c.lines.Err())
+	require.True(c.t, found, "the stream ended")
 	require.Equal(c.t, eventType, event.Type)
 	return event
 }
@@ -117,15 +108,14 @@ func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
 	// A client that comes back gets what was emitted meanwhile.
 	first := e.follow(t, "?since=10m", "")
 	first.require(api.EventProcessStarted)
-	first.close()
+	first.stop()
 	emit(log, api.EventWorkerTransitioned, api.WorkerSource("p/0"))
 	again := e.follow(t, "", first.lastID)
 	again.require(api.EventWorkerTransitioned)
 	// So does one that has got no event yet.
 	quiet := e.follow(t, "?type=lease.*", "")
-	require.True(t, quiet.lines.Scan())
-	_, place, _ := strings.Cut(quiet.lines.Text(), ": ")
-	quiet.close()
+	place := quiet.after("id: ")
+	quiet.stop()
 	emit(log, api.EventLeaseGranted, api.WorkerSource("p/0"))
 	e.follow(t, "?type=lease.*", place).require(api.EventLeaseGranted)
 
@@ -156,8 +146,7 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 	response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+"/v1/events?follow=false",
 		nil, "Authorization", "Bearer "+secret))
 	require.NoError(t, err)
-	defer response.Body.Close()
-	mine := &eventClient{t: t, response: response, lines: bufio.NewScanner(response.Body)}
+	mine := &eventClient{answerLines: linesOf(t, response)}
 	require.Equal(t, "/pools/q1/workers/0", mine.require(api.EventProcessStarted).Source)
 	_, more := mine.next()
 	require.False(t, more)
@@ -178,11 +167,11 @@ func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
 	stop()
 
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
-	stream := &eventClient{t: t, lines: bufio.NewScanner(answer.Body)}
+	stream := &eventClient{answerLines: linesOf(t, answer)}
 	seen, missed := 0, uint64(0)
 	for seen+int(missed) < emitted {
 		event, found := stream.next()
-		require.True(t, found, "after %d events and %d missed: %v", seen, missed, stream.lines.Err())
+		require.True(t, found, "after %d events and %d missed", seen, missed)
 		if event.Type != api.EventMissed {
 			seen++
 			continue

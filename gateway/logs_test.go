@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -103,29 +101,15 @@ func TestALogThatIsNotFollowedIsCompleteWhileTheGatewayLeaves(t *testing.T) {
 func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
 	e := parallel(t, 0)
 	first := e.writes(0, 1, "echo one")
-	response, err := e.http.Do(requestOf(t.Context(), t, "GET", "http://gateway/v1/workers/p/0/logs?follow", nil))
-	require.NoError(t, err)
-	defer response.Body.Close()
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-			var line api.LogLine
-			if json.Unmarshal(scanner.Bytes(), &line) == nil {
-				lines <- fmt.Sprintf("%d %s", line.Incarnation, line.Text)
-			}
-		}
-	}()
+	lines := e.lines("GET", "/v1/workers/p/0/logs?follow", "")
 	var got []string
 	await := func(want string) {
 		t.Helper()
-		for deadline := time.After(timeout); !slices.Contains(got, want); {
-			select {
-			case line, open := <-lines:
-				require.True(t, open, "the log ended before %q", want)
-				got = append(got, line)
-			case <-deadline:
-				require.Fail(t, "no line "+want, "%q", got)
+		for !slices.Contains(got, want) {
+			text, open := lines.line()
+			require.True(t, open, "the log ended before %q: %q", want, got)
+			if line := decode[api.LogLine](t, []byte(text)); line.Text != "" {
+				got = append(got, fmt.Sprintf("%d %s", line.Incarnation, line.Text))
 			}
 		}
 	}
@@ -141,7 +125,7 @@ func TestALogIsFollowedWhileTheIncarnationChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, e.gateway.Close(ctx), "a followed log does not delay a gateway that closes")
-	for range lines {
+	for range lines.lines {
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -278,6 +280,63 @@ func (e *env) dial(t testing.TB) net.Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// answerLines are the lines of an answer, until it ends or stop is called.
+type answerLines struct {
+	t      testing.TB
+	status int
+	header http.Header
+	lines  chan string
+	stop   func()
+}
+
+// lines makes a request, and reads the answer line by line.
+func (e *env) lines(method, path, body string, headers ...string) *answerLines {
+	e.t.Helper()
+	ctx, stop := context.WithCancel(e.t.Context())
+	e.t.Cleanup(stop)
+	response, err := e.http.Do(requestOf(ctx, e.t, method, "http://gateway"+path, strings.NewReader(body), headers...))
+	require.NoError(e.t, err)
+	lines := linesOf(e.t, response)
+	lines.stop = stop
+	return lines
+}
+
+func linesOf(t testing.TB, response *http.Response) *answerLines {
+	l := &answerLines{t: t, status: response.StatusCode, header: response.Header, lines: make(chan string, 1000)}
+	go func() {
+		defer close(l.lines)
+		defer response.Body.Close()
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, mebibyte)
+		for lines.Scan() {
+			l.lines <- lines.Text()
+		}
+	}()
+	return l
+}
+
+// line returns the next line; none if the answer has ended.
+func (l *answerLines) line() (text string, found bool) {
+	l.t.Helper()
+	select {
+	case text, found = <-l.lines:
+	case <-time.After(timeout):
+		require.Fail(l.t, "no further line")
+	}
+	return text, found
+}
+
+// after returns the next line that begins so, without that; "" if the answer ends before.
+func (l *answerLines) after(prefix string) string {
+	l.t.Helper()
+	for line, more := l.line(); more; line, more = l.line() {
+		if text, found := strings.CutPrefix(line, prefix); found {
+			return text
+		}
+	}
+	return ""
 }
 
 func (e *env) file(name string) string { return filepath.Join(e.dir, name) }

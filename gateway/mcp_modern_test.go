@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"maps"
 	"regexp"
@@ -182,64 +180,32 @@ func TestARequestWithoutASessionHasItsNotificationsAndIsCancelled(t *testing.T) 
 	require.Contains(t, string(json.body), `"id":1,"result"`)
 	require.NotContains(t, string(json.body), "a line")
 
-	ctx, leave := context.WithCancel(t.Context())
-	body = strings.Replace(body, "steps", "hold", 1)
-	left := background(func() error { return e.stream(ctx, body, "tools/call", "hold", nil) })
+	hold := e.stream(strings.Replace(body, "steps", "hold", 1), "tools/call", "hold")
 	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 1`) }, timeout, poll)
 	require.NotContains(t, string(e.tool("steps", level).body), "a line", "two requests have asked for it")
-	leave()
-	require.Error(t, await(t, left))
+	hold.stop()
 	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 0`) }, timeout, poll)
 }
 
-// stream makes a request of a client without a session and calls line for each line of the answer, until that is over
-// or ctx ends.
-func (e *env) stream(ctx context.Context, body, method, name string, line func(string)) error {
-	return e.lines(ctx, "POST", body, line, append(modernHeaders(method, name), "Content-Type", "application/json")...)
-}
-
-// lines is stream for any request.
-func (e *env) lines(ctx context.Context, verb, body string, line func(string), headers ...string) error {
-	response, err := e.http.Do(requestOf(ctx, e.t, verb, "http://gateway/mcp/p", strings.NewReader(body), headers...))
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		line(lines.Text())
-	}
-	return lines.Err()
+// stream makes a request of a client without a session, which is answered with events.
+func (e *env) stream(body, method, name string) *answerLines {
+	e.t.Helper()
+	return e.lines("POST", "/mcp/p", body, append(modernHeaders(method, name), "Content-Type", "application/json")...)
 }
 
 // A client listens to all processes of the pool, and to those that come later.
 func TestAClientOfMCPListens(t *testing.T) {
 	e := openModern(t, 1, spec.MCPShared, withSpec(func(sp *spec.Spec) { sp.MCP.MaxSessions = 1 }))
 	body := modernBody("subscriptions/listen", `,"notifications":{"toolsListChanged":true,"promptsListChanged":true}`)
-	var mu sync.Mutex
-	var got strings.Builder
-	over := background(func() error {
-		return e.stream(t.Context(), body, "subscriptions/listen", "", func(line string) {
-			mu.Lock()
-			defer mu.Unlock()
-			got.WriteString(line + "\n")
-		})
-	})
-	hears := func(n int, text string) {
-		require.Eventually(t, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return strings.Count(got.String(), text) == n
-		}, timeout, poll, "%s", got.String())
-	}
-	hears(1, `"method":"notifications/subscriptions/acknowledged","params":{"_meta":{`+
+	got := e.stream(body, "subscriptions/listen", "")
+	require.Contains(t, got.after("data: "), `"method":"notifications/subscriptions/acknowledged","params":{"_meta":{`+
 		`"io.modelcontextprotocol/subscriptionId":1},"notifications":{"toolsListChanged":true}}`)
 	a := e.mcp("POST", body, modernHeaders("subscriptions/listen", "")...)
 	require.Equal(t, 503, a.status, "mcp.max_sessions")
 	require.Equal(t, 1, e.gateway.Snapshot().MCP["p"].Streams)
 	changed := `"method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}`
 	e.tool("change")
-	hears(1, changed)
+	require.Contains(t, got.after("data: "), changed)
 	e.start(1, 1)
 	for _, p := range e.processes.List() {
 		require.Eventually(t, func() bool {
@@ -248,10 +214,11 @@ func TestAClientOfMCPListens(t *testing.T) {
 		}, timeout, poll)
 		require.NoError(t, errorOf(p.Conn().Call(t.Context(), modernCall("change"))))
 	}
-	hears(2, changed) // of two processes at once
+	require.Contains(t, got.after("data: "), changed) // of two processes at once
 	require.NoError(t, e.gateway.Leave(t.Context()))
-	require.NoError(t, await(t, over))
-	hears(1, `"id":1,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"resultType":"complete"}`)
+	require.Equal(t, `"resultType":"complete"}}`,
+		got.after(`data: {"jsonrpc":"2.0","id":1,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},`))
+	require.Empty(t, got.after("data: "), "that is its end")
 }
 
 // A client with a session subscribes to a resource of all processes of the pool, also of those that come later.
@@ -262,18 +229,9 @@ func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
 		return string(e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"resources/`+method+`","params":{"uri":"`+uri+`"}}`,
 			session...).body)
 	}
-	var mu sync.Mutex
-	got := map[string]int{}
+	got, streams := map[string]int{}, map[string]*answerLines{}
 	for name, session := range map[string][]string{"one": one, "two": two} {
-		go func() {
-			_ = e.lines(t.Context(), "GET", "", func(line string) {
-				mu.Lock()
-				defer mu.Unlock()
-				if strings.HasPrefix(line, "data: {") {
-					got[name+" "+strings.TrimPrefix(line, `data: {"jsonrpc":"2.0","method":"notifications/resources/updated",`)]++
-				}
-			}, append([]string{"Accept", "text/event-stream"}, session...)...)
-		}()
+		streams[name] = e.lines("GET", "/mcp/p", "", append([]string{"Accept", "text/event-stream"}, session...)...)
 	}
 	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 2 }, timeout, poll)
 	update := func(uris int) { // of all processes at once
@@ -294,8 +252,13 @@ func TestAClientOfSharedProcessesSubscribes(t *testing.T) {
 	}
 	heard := func(want map[string]int) {
 		require.Eventually(t, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
+			for name, stream := range streams {
+				for len(stream.lines) > 0 {
+					if line := <-stream.lines; strings.HasPrefix(line, "data: {") {
+						got[name+" "+strings.TrimPrefix(line, `data: {"jsonrpc":"2.0","method":"notifications/resources/updated",`)]++
+					}
+				}
+			}
 			return maps.Equal(want, got)
 		}, timeout, poll, "%v", got)
 	}
@@ -335,11 +298,7 @@ func TestTheProcessOfARequestOfMCP(t *testing.T) {
 				seen[pidOf.FindStringSubmatch(string(a.body))[1]]++
 			}
 			require.Equal(t, mode == spec.MCPRequest, len(seen) == 4, "%v", seen)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			left := background(func() error {
-				return e.stream(ctx, modernBody("tools/call", `,"name":"hold"`), "tools/call", "hold", nil)
-			})
+			e.stream(modernBody("tools/call", `,"name":"hold"`), "tools/call", "hold")
 			require.Eventually(t, func() bool {
 				for _, p := range e.processes.List() {
 					if p.Conn() != nil && p.Conn().InFlight() == 1 {
@@ -351,8 +310,6 @@ func TestTheProcessOfARequestOfMCP(t *testing.T) {
 			for range 2 {
 				require.Contains(t, string(e.tool("pid").body), `"held": 0`)
 			}
-			leave()
-			require.Error(t, await(t, left))
 		})
 	}
 }
