@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 )
 
 // UnmarshalJSON parses a spec. A missing or null key gets its default. A value of the wrong form is a *Error that names
@@ -20,6 +19,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	if err := decoder.Decode(&tree); err != nil {
 		return fmt.Errorf("parse the spec: %w", err)
 	}
+	read := Default()
 	for _, k := range keys {
 		if tree[k.section] == nil {
 			continue
@@ -29,38 +29,11 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 			return &Error{Key: k.section, Problem: kindOf(tree[k.section]), Allowed: "an object"}
 		}
 		if v := section[k.name]; v != nil {
-			if e := formError(k, v); e != nil {
+			if e := k.set(&read, v); e != nil {
 				return e
 			}
 		}
 	}
-	read, err := overDefaults(data)
-	if err != nil {
-		return fmt.Errorf("parse the spec: %w", err)
-	}
 	*s = read
 	return nil
-}
-
-// overDefaults parses JSON whose forms have been checked. In the result no list or table is nil, and every warm-up has
-// params.
-func overDefaults(data []byte) (Spec, error) {
-	type bare Spec // has no UnmarshalJSON
-	read := bare(Default())
-	if err := json.Unmarshal(data, &read); err != nil {
-		return Spec{}, err
-	}
-	s := Spec(read)
-	defaults := Default()
-	for _, k := range keys {
-		if v := k.value(&s); (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.IsNil() && k.form != autoNumbers {
-			v.Set(k.value(&defaults))
-		}
-	}
-	for i, w := range s.Start.Warmup {
-		if len(w.Params) == 0 || bytes.Equal(w.Params, []byte("null")) {
-			s.Start.Warmup[i].Params = json.RawMessage("{}")
-		}
-	}
-	return s, nil
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -35,7 +36,8 @@ func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {
 		`{"pool": {"name": "p", "command": ["run"]}, "start": {"warmup": [{"method": "a"}, {"method": "b", ` +
 			`"params": null}]}}`,
 		`{"pool": {"name": "p", "command": ["run"], "env": null, "env_from": null, "size": null}, "lease": null,
-		  "start": {"warmup": [{"method": "a"}, {"method": "b"}]}, "limits": {"cpu_affinity": null, "memory": "", "cpu_time": 0}}`,
+		  "start": {"warmup": [{"method": "a"}, {"method": "b"}]}, "limits": {"cpu_affinity": null, "memory": "", "cpu_time": 0},
+		  "queue": {"timeout": null}, "rotation": {"max_memory": null}}`,
 	} {
 		var s Spec
 		require.NoError(t, json.Unmarshal([]byte(text), &s))
@@ -48,6 +50,29 @@ func TestUnknownKeysInJSONAreIgnored(t *testing.T) {
 	var s Spec
 	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "colour": 3}, "garden": {}}`), &s))
 	require.Equal(t, "p", s.Pool.Name)
+}
+
+func TestKeysInJSONAreThoseOfTheFileLetterByLetter(t *testing.T) {
+	var s Spec
+	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "Name": "q"}, "Pool": {"size": "7"},
+		"start": {"warmup": [{"method": "a", "Method": 3, "params": {"b": 1.0, "a": "<"}}]}}`), &s))
+	require.Equal(t, "p", s.Pool.Name)
+	require.Equal(t, Default().Pool.Size, s.Pool.Size)
+	require.Equal(t, []Warmup{{Method: "a", Params: json.RawMessage(`{"a":"\u003c","b":1.0}`)}}, s.Start.Warmup)
+}
+
+func TestEveryKeyReadsItsDefaultAndNoOtherForm(t *testing.T) {
+	defaults := Default()
+	tree := encodedTree(defaults)
+	for _, k := range keys {
+		var s Spec
+		require.Nil(t, k.set(&s, tree[k.section][k.name]), k.key())
+		require.Equal(t, k.value(&defaults).Interface(), k.value(&s).Interface(), k.key())
+		e := k.set(&s, time.Time{})
+		require.NotNil(t, e, k.key())
+		require.Equal(t, "is a date or a time", e.Problem, k.key())
+		require.NotEmpty(t, e.Allowed, k.key())
+	}
 }
 
 func TestNullLeavesASpecUnchanged(t *testing.T) {

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,18 +63,14 @@ func Parse(data []byte, file string) (Spec, error) {
 
 func parse(data []byte) (Spec, *Error) {
 	mentions, tree, e := decode(data)
-	if e == nil {
-		e = checkMentions(mentions, tree)
-	}
 	if e != nil {
 		return Spec{}, e
 	}
-	s, e := fromTree(tree)
-	with := ""
-	if e == nil {
-		e, with = check(&s)
+	s := Default()
+	if e := readMentions(mentions, tree, &s); e != nil {
+		return Spec{}, e
 	}
-	if e != nil {
+	if e, with := check(&s); e != nil {
 		e.Line = lineFor(mentions, e.Key, with)
 		return Spec{}, e
 	}
@@ -124,11 +119,11 @@ func decodeError(err error, mentions []mention) *Error {
 	return e
 }
 
-// checkMentions checks everything in the file, in its order: whether it is known and has the right form.
-func checkMentions(mentions []mention, tree map[string]any) *Error {
-	checked := map[string]bool{}
+// readMentions sets what the file mentions, in its order. It stops at the first that is unknown or has a wrong form.
+func readMentions(mentions []mention, tree map[string]any, s *Spec) *Error {
+	read := map[string]bool{}
 	for _, m := range mentions {
-		e := checkMention(m.parts, tree, checked)
+		e := readMention(m.parts, tree, s, read)
 		if e == nil {
 			continue
 		}
@@ -138,8 +133,8 @@ func checkMentions(mentions []mention, tree map[string]any) *Error {
 	return nil
 }
 
-// checkMention checks one mention. It checks the value of a key once, however often the key is mentioned.
-func checkMention(parts []string, tree map[string]any, checked map[string]bool) *Error {
+// readMention reads one mention. It reads the value of a key once, however often the key is mentioned.
+func readMention(parts []string, tree map[string]any, s *Spec, read map[string]bool) *Error {
 	name := parts[0]
 	if !slices.Contains(sections, name) {
 		return unknownSection(name, len(parts) == 1)
@@ -155,13 +150,13 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 	if !found {
 		return unknownKey(name, parts[1])
 	}
-	if !checked[k.key()] {
-		checked[k.key()] = true
-		if e := formError(k, section[k.name]); e != nil {
+	if !read[k.key()] {
+		read[k.key()] = true
+		if e := k.set(s, section[k.name]); e != nil {
 			return e
 		}
 	}
-	if k.form == warmups && len(parts) == maxKeyParts {
+	if k.key() == "start.warmup" && len(parts) == maxKeyParts {
 		return unknownInWarmup(parts)
 	}
 	return nil
@@ -204,27 +199,6 @@ func namesIn(section string) []string {
 		}
 	}
 	return names
-}
-
-func formError(k keyInfo, v any) *Error {
-	at, problem := k.form.mismatch(v)
-	if problem == "" {
-		return nil
-	}
-	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedText(k)}
-}
-
-// fromTree applies decoded keys, whose forms have been checked, to the defaults.
-func fromTree(tree map[string]any) (Spec, *Error) {
-	var s Spec
-	data, err := json.Marshal(tree)
-	if err == nil {
-		s, err = overDefaults(data)
-	}
-	if err != nil {
-		return Spec{}, &Error{Problem: "cannot be represented in JSON: " + err.Error()}
-	}
-	return s, nil
 }
 
 // lineFor returns the line of the first mention of the key, else of the key it conflicts with, else of its section,

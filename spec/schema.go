@@ -1,65 +1,19 @@
 package spec
 
 import (
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
-
-// form is the type of a key's value.
-type form struct {
-	allowed string // describes it, for errors about values of another form
-	// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means
-	// that it has.
-	mismatch func(v any) (at, problem string)
-}
-
-// problem is what is wrong with a value whose form has no parts.
-func (f *form) problem(v any) string {
-	_, problem := f.mismatch(v)
-	return problem
-}
-
-var (
-	text     = &form{"a string in quotes", unless(isA[string])}
-	integer  = &form{"a whole number", unless(isWhole)}
-	number   = &form{"a number", unless(isFinite)}
-	boolean  = &form{"true or false", unless(isA[bool])}
-	duration = &form{durationAllowed,
-		unitMismatch("duration", func(s string) error { _, err := parseDuration(s); return err })}
-	size     = &form{bytesAllowed, unitMismatch("size", func(s string) error { _, err := parseBytes(s); return err })}
-	texts    = &form{`a list of strings such as ["a", "b"]`, listMismatch(text)}
-	integers = &form{"a list of whole numbers such as [0, 1]", listMismatch(integer)}
-	numbers  = &form{"a list of numbers such as [20, 50, 80, 95]", listMismatch(number)}
-
-	autoNumbers = &form{`a list of numbers such as [100, 250, 500, 750], or "auto"`, func(v any) (at, problem string) {
-		if v == autoText {
-			return "", ""
-		}
-		return numbers.mismatch(v)
-	}}
-	variables = &form{`a table of strings such as { LANG = "C" }`, tableMismatch}
-	warmups   = &form{"a list of tables", warmupMismatch}
-	anything  = &form{"any value", paramsMismatch}
-)
-
-// forms are those of the types of keys.
-var forms = map[reflect.Type]*form{
-	reflect.TypeFor[string](): text, reflect.TypeFor[int](): integer, reflect.TypeFor[float64](): number,
-	reflect.TypeFor[bool]():     boolean,
-	reflect.TypeFor[Duration](): duration, reflect.TypeFor[Bytes](): size,
-	reflect.TypeFor[[]string](): texts, reflect.TypeFor[[]int](): integers, reflect.TypeFor[[]float64](): numbers,
-	reflect.TypeFor[Bands]():             autoNumbers,
-	reflect.TypeFor[map[string]string](): variables, reflect.TypeFor[[]Warmup](): warmups,
-}
 
 // keyInfo is one key of the file. The sections and keys are the fields of Spec, in their order.
 type keyInfo struct {
 	section, name string
-	form          *form
 	index         []int
 }
 
@@ -67,12 +21,27 @@ func (k keyInfo) key() string { return k.section + "." + k.name }
 
 func (k keyInfo) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
 
+// set sets the key of s to a decoded value, whose form it checks.
+func (k keyInfo) set(s *Spec, v any) *Error {
+	at, problem := assign(v, k.value(s).Addr().Interface())
+	if problem == "" {
+		return nil
+	}
+	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedText(k)}
+}
+
 var (
-	sections   []string
-	keys       []keyInfo
-	keyByName  = map[string]keyInfo{}
-	warmupKeys = map[string]*form{"method": text, "params": anything, "notification": boolean}
+	sections  []string
+	keys      []keyInfo
+	keyByName = map[string]keyInfo{}
 )
+
+// warmupKeys are the keys of a warm-up, each with its field.
+var warmupKeys = map[string]func(*Warmup) any{
+	"method":       func(w *Warmup) any { return &w.Method },
+	"params":       func(w *Warmup) any { return &w.Params },
+	"notification": func(w *Warmup) any { return &w.Notification },
+}
 
 func init() {
 	spec := reflect.TypeFor[Spec]()
@@ -81,42 +50,158 @@ func init() {
 		sections = append(sections, section.Tag.Get("toml"))
 		for j := range section.Type.NumField() {
 			field := section.Type.Field(j)
-			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: forms[field.Type],
-				index: []int{i, j}}
-			if k.form == nil {
-				panic(fmt.Sprintf("spec: keys of type %s are not supported", field.Type))
-			}
+			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), index: []int{i, j}}
 			keys = append(keys, k)
 			keyByName[k.key()] = k
 		}
 	}
 }
 
-// unless makes the check of a form that a value has if fits says so.
-func unless(fits func(v any) bool) func(any) (string, string) {
-	return func(v any) (at, problem string) {
-		if fits(v) {
-			return "", ""
+// assign sets a field of a spec to a decoded value of TOML or JSON. If the value has another form, assign says where
+// below the field, and why; do not use the field then.
+func assign(v, field any) (at, problem string) {
+	fits := false
+	switch field := field.(type) {
+	case *string:
+		*field, fits = v.(string)
+	case *bool:
+		*field, fits = v.(bool)
+	case *int:
+		*field, fits = wholeNumber(v)
+	case *float64:
+		*field, fits = finiteNumber(v)
+	case *Duration:
+		return "", assignUnit(v, "duration", field)
+	case *Bytes:
+		return "", assignUnit(v, "size", field)
+	case *[]string:
+		return assignList(v, field)
+	case *[]int:
+		return assignList(v, field)
+	case *[]float64:
+		return assignList(v, field)
+	case *Bands:
+		if v != autoText {
+			return assignList(v, (*[]float64)(field))
 		}
+		*field, fits = AutoBands, true
+	case *map[string]string:
+		return assignTable(v, field)
+	case *[]Warmup:
+		return assignList(v, field)
+	case *Warmup:
+		return assignWarmup(v, field)
+	case *json.RawMessage:
+		return "", assignParams(v, field)
+	default:
+		panic(fmt.Sprintf("spec: fields of type %T are not supported", field))
+	}
+	if !fits {
 		return "", kindOf(v)
 	}
+	return "", ""
 }
 
-func isA[T any](v any) bool {
-	_, is := v.(T)
-	return is
-}
-
-// paramsMismatch allows every value of JSON that is not nested too deeply.
-func paramsMismatch(v any) (at, problem string) {
-	if isDeeperThan(v, maxParamsDepth) {
-		return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
+func wholeNumber(v any) (n int, fits bool) {
+	switch v := v.(type) {
+	case int64:
+		return int(v), true
+	case json.Number:
+		n, err := strconv.Atoi(v.String())
+		return n, err == nil
 	}
-	if _, err := json.Marshal(v); err != nil {
-		value := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
-		return "", value + " cannot be represented in JSON"
+	return 0, false
+}
+
+func finiteNumber(v any) (n float64, fits bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, !math.IsInf(v, 0) && !math.IsNaN(v)
+	case json.Number:
+		n, err := v.Float64()
+		return n, err == nil
+	}
+	return 0, false
+}
+
+func assignUnit(v any, what string, field encoding.TextUnmarshaler) (problem string) {
+	switch v := v.(type) {
+	case string:
+		if field.UnmarshalText([]byte(v)) != nil {
+			return fmt.Sprintf("%q is not a %s", v, what)
+		}
+		return ""
+	case int64, json.Number:
+		if text := fmt.Sprint(v); text != "0" {
+			return text + " has no unit"
+		}
+		return assignUnit("0", what, field)
+	}
+	return kindOf(v)
+}
+
+func assignList[T any](v any, field *[]T) (at, problem string) {
+	list, fits := v.([]any)
+	if !fits {
+		return "", kindOf(v)
+	}
+	*field = make([]T, len(list))
+	for i, element := range list {
+		if at, problem := assign(element, &(*field)[i]); problem != "" {
+			return fmt.Sprintf("[%d]%s", i, at), problem
+		}
 	}
 	return "", ""
+}
+
+func assignTable(v any, field *map[string]string) (at, problem string) {
+	table, fits := v.(map[string]any)
+	if !fits {
+		return "", kindOf(v)
+	}
+	*field = make(map[string]string, len(table))
+	for _, name := range sortedNames(table) {
+		text, fits := table[name].(string)
+		if !fits {
+			return "." + quoteKey(name), kindOf(table[name])
+		}
+		(*field)[name] = text
+	}
+	return "", ""
+}
+
+// assignWarmup ignores unknown keys, as Spec.UnmarshalJSON does.
+func assignWarmup(v any, w *Warmup) (at, problem string) {
+	table, fits := v.(map[string]any)
+	if !fits {
+		return "", kindOf(v)
+	}
+	w.Params = json.RawMessage("{}")
+	for _, name := range sortedNames(table) {
+		field, found := warmupKeys[name]
+		if !found || table[name] == nil {
+			continue
+		}
+		if _, problem := assign(table[name], field(w)); problem != "" {
+			return "." + name, problem
+		}
+	}
+	return "", ""
+}
+
+// assignParams allows every value of JSON that is not nested too deeply.
+func assignParams(v any, params *json.RawMessage) (problem string) {
+	if isDeeperThan(v, maxParamsDepth) {
+		return fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
+	}
+	var err error
+	if *params, err = json.Marshal(v); err != nil {
+		value := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
+		return value + " cannot be represented in JSON"
+	}
+	return ""
 }
 
 // maxParamsDepth is more than any protocol needs, and less than JSON parsers reject.
@@ -139,87 +224,6 @@ func isDeeperThan(v any, levels int) bool {
 	return false
 }
 
-func isWhole(v any) bool {
-	switch n := v.(type) {
-	case int64:
-		return true
-	case json.Number:
-		_, err := n.Int64()
-		return err == nil
-	}
-	return false
-}
-
-func isFinite(v any) bool {
-	switch n := v.(type) {
-	case int64:
-		return true
-	case float64:
-		return !math.IsInf(n, 0) && !math.IsNaN(n)
-	case json.Number:
-		_, err := n.Float64()
-		return err == nil
-	}
-	return false
-}
-
-func unitMismatch(what string, parse func(string) error) func(any) (string, string) {
-	return func(v any) (at, problem string) {
-		switch v := v.(type) {
-		case string:
-			if parse(v) == nil {
-				return "", ""
-			}
-			return "", fmt.Sprintf("%q is not a %s", v, what)
-		case int64, json.Number:
-			if text := fmt.Sprint(v); text != "0" {
-				return "", text + " has no unit"
-			}
-			return "", ""
-		}
-		return "", kindOf(v)
-	}
-}
-
-func listMismatch(element *form) func(any) (string, string) {
-	return func(v any) (at, problem string) {
-		if !isA[[]any](v) {
-			return "", kindOf(v)
-		}
-		return each(element.problem)(v)
-	}
-}
-
-func tableMismatch(v any) (at, problem string) {
-	if !isA[map[string]any](v) {
-		return "", kindOf(v)
-	}
-	return eachNamed(func(_ string, value any) string { return text.problem(value) })(v)
-}
-
-func warmupMismatch(v any) (at, problem string) {
-	list, ok := v.([]any)
-	if !ok {
-		return "", kindOf(v)
-	}
-	for i, e := range list {
-		table, ok := e.(map[string]any)
-		if !ok {
-			return fmt.Sprintf("[%d]", i), kindOf(e)
-		}
-		for _, name := range sortedNames(table) {
-			f, found := warmupKeys[name]
-			if !found || table[name] == nil {
-				continue
-			}
-			if _, problem := f.mismatch(table[name]); problem != "" {
-				return fmt.Sprintf("[%d].%s", i, name), problem
-			}
-		}
-	}
-	return "", ""
-}
-
 // kindOf describes a value of the wrong form.
 func kindOf(v any) string {
 	switch v := v.(type) {
@@ -230,7 +234,7 @@ func kindOf(v any) string {
 	case int64:
 		return fmt.Sprintf("%d is a whole number", v)
 	case float64:
-		if !isFinite(v) {
+		if _, finite := finiteNumber(v); !finite {
 			return fmt.Sprintf("%v is not finite", v)
 		}
 		return fmt.Sprintf("%v is a fractional number", v)

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -48,7 +49,7 @@ func Changes(from, to Spec) (changes []Change) {
 	a, b := treeOf(from), treeOf(to)
 	for _, k := range keys {
 		before, after := a[k.section][k.name], b[k.section][k.name]
-		if k.form == variables {
+		if k.value(&from).Kind() == reflect.Map {
 			changes = append(changes, variableChanges(k.key(), before, after)...)
 		} else if x, y := tomlValue(before), tomlValue(after); x != y {
 			changes = append(changes, Change{k.key(), x, y})

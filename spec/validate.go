@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,12 +41,18 @@ var ruleByKey = func() map[string]rule {
 	return byKey
 }()
 
+// allowedOf describes the types that have keys without a rule.
+var allowedOf = map[reflect.Type]string{
+	reflect.TypeFor[bool]():     "true or false",
+	reflect.TypeFor[[]string](): `a list of strings such as ["a", "b"]`,
+}
+
 // allowedText returns the allowed values of a key, for errors.
 func allowedText(k keyInfo) string {
 	if r, found := ruleByKey[k.key()]; found {
 		return r.allowed
 	}
-	return k.form.allowed
+	return allowedOf[k.value(new(Spec)).Type()]
 }
 
 // checkRules returns the error of the first rule that s violates.
@@ -81,9 +88,9 @@ func each[T any](problemOf func(element T) string) func(any) (string, string) {
 }
 
 // eachNamed makes a check of a table of what is wrong with one of its names and its value.
-func eachNamed[T any](problemOf func(name string, value T) string) func(any) (string, string) {
+func eachNamed(problemOf func(name, value string) string) func(any) (string, string) {
 	return func(v any) (at, problem string) {
-		table := v.(map[string]T)
+		table := v.(map[string]string)
 		for _, name := range sortedNames(table) {
 			if problem := problemOf(name, table[name]); problem != "" {
 				return "." + quoteKey(name), problem
