@@ -75,6 +75,8 @@ func TestAWorkflowThatHasEndedIsNeverShownAsReady(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, view.Ready)
 	require.Equal(t, lifecycle.Failed, view.Workers[0].State)
+	require.Equal(t, status, view.Status)
+	require.Equal(t, status.Workers[0], view.Workers[0].Entry, "its answer does not replace what its pool heard")
 	_, err = pool.Running(t.Context())
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 	require.NoError(t, pool.Wait(t.Context()), "a terminated pool has stopped, too")

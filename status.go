@@ -50,24 +50,21 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 
 // RosterOf joins a pool's status with what hosts last reported of its workers' processes, of its calls and its clients.
 func RosterOf(status api.PoolStatus, reports Reports) api.PoolWorkers {
-	view := api.PoolWorkers{
-		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
-		Scale: status.Scale, LastMinute: reports.lastMinute(status), Workers: make([]api.Worker, len(status.Workers)),
-	}
+	view := status.View()
+	view.LastMinute = reports.lastMinute(status)
 	for _, host := range reports.hosts {
 		view.MCPSessions += host.MCPSessions[status.Pool]
 	}
-	for i, entry := range status.Workers {
-		w := entry.Worker(status.Pool)
+	for i := range view.Workers {
+		w := &view.Workers[i]
 		if v, known := reports.Processes[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.Live() {
 			addUsage(&w.Metrics, v.Usage, api.Usage{})
 			w.UptimeS = float64(v.UptimeMS) / 1000
 			if w.Lease = v.Lease; w.State == lifecycle.Ready && v.Lease != nil {
 				w.State = lifecycle.Busy
 			}
-			addReport(&w, v)
+			addReport(w, v)
 		}
-		view.Workers[i] = w
 	}
 	view.CountReady()
 	return view
@@ -166,7 +163,7 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	view := RosterOf(status, reports)
 	sleep.Each(len(view.Workers), concurrentQueries, func(i int) {
 		w := &view.Workers[i]
-		if err := p.ask(ctx, status.Workers[i].Slot, w, reports.Processes[w.Worker]); err != nil {
+		if err := p.ask(ctx, w, reports.Processes[w.Worker]); err != nil {
 			w.Error = err.Error()
 		}
 	})
@@ -175,8 +172,8 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 }
 
 // ask replaces what the roster says of a worker by its own answers, and by what its host has reported since.
-func (p *Pool) ask(ctx context.Context, slot int, w *api.Worker, report api.ProcessReport) error {
-	id := api.WorkerWorkflowID(p.name, slot)
+func (p *Pool) ask(ctx context.Context, w *api.Worker, report api.ProcessReport) error {
+	id := api.WorkerWorkflowID(p.name, w.Entry.Slot)
 	state, err := p.client.workerState(ctx, id)
 	if err != nil {
 		return err
@@ -185,7 +182,7 @@ func (p *Pool) ask(ctx context.Context, slot int, w *api.Worker, report api.Proc
 	if err := p.client.query(ctx, id, api.QueryMetrics, &metrics); err != nil {
 		return err
 	}
-	*w = api.Worker{WorkerState: state, Metrics: metrics.Metrics, Endpoint: w.Endpoint}
+	*w = api.Worker{WorkerState: state, Metrics: metrics.Metrics, Endpoint: w.Endpoint, Entry: w.Entry}
 	if report.Incarnation == w.Incarnation {
 		addUsage(&w.Metrics, report.Usage, metrics.Counted)
 	}

@@ -24,8 +24,9 @@ type PoolWorkers struct {
 	// reports them.
 	LastMinute *Rates `json:"last_minute,omitempty"`
 	// MCPSessions counts the sessions of MCP clients at the gateways of these hosts.
-	MCPSessions int      `json:"mcp_sessions,omitempty"`
-	Workers     []Worker `json:"workers"`
+	MCPSessions int        `json:"mcp_sessions,omitempty"`
+	Workers     []Worker   `json:"workers"`
+	Status      PoolStatus `json:"-"` // what the pool itself says
 }
 
 // CountReady sets Ready to the number of workers in service.

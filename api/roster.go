@@ -82,8 +82,19 @@ func (e RosterEntry) Worker(pool string) Worker {
 			Reason: e.Reason, SpecVersion: e.SpecVersion, LeaseSeq: e.LeaseSeq,
 		},
 		Metrics:  Metrics{ID: name, Restarts: max(0, e.Incarnation-1), ConsecutiveFailures: e.Failures},
-		Endpoint: e.Endpoint,
+		Endpoint: e.Endpoint, Entry: e,
 	}
+}
+
+// View is the pool as its status alone shows it: with each worker's last report, and without figures.
+func (s PoolStatus) View() PoolWorkers {
+	v := PoolWorkers{Pool: s.Pool, Ended: s.Ended, Size: s.Size, SpecVersion: s.SpecVersion, Rollout: s.Rollout,
+		Scale: s.Scale, Workers: make([]Worker, len(s.Workers)), Status: s}
+	for i, entry := range s.Workers {
+		v.Workers[i] = entry.Worker(s.Pool)
+	}
+	v.CountReady()
+	return v
 }
 
 // ProcessesStarted is the message of SignalProcessesStarted: an agent's report to a pool about processes that start or

@@ -176,7 +176,8 @@ type Worker struct {
 	// MCPClient is the MCP client that has this process to itself; nil for none.
 	MCPClient *MCPClient `json:"mcp_client,omitempty"`
 	// Error is why the worker's query failed; the other fields are then those of the roster.
-	Error string `json:"error,omitempty"`
+	Error string      `json:"error,omitempty"`
+	Entry RosterEntry `json:"-"` // its last report to its pool
 }
 
 // ReasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in

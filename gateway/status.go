@@ -44,16 +44,11 @@ func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers
 }
 
 func (g *Gateway) getReport(ctx context.Context, r *http.Request) (policy.Report, error) {
-	pool := r.PathValue("pool")
-	status, err := g.config.Control.Status(ctx, pool)
+	pool, err := g.workers(ctx, r.PathValue("pool"))
 	if err != nil {
 		return policy.Report{}, err
 	}
-	workers, err := g.workers(ctx, pool)
-	if err != nil {
-		return policy.Report{}, err
-	}
-	return policy.NewReport(status, workers, time.Now()), nil
+	return policy.NewReport(pool, time.Now()), nil
 }
 
 // workers lists a pool's workers without the hashes of their leases' tokens.

@@ -31,12 +31,12 @@ const NothingToDo = "Nothing to do."
 // alerts lists the problems, worst first.
 func alerts(p pool) []Alert {
 	list := []Alert{}
-	inService := slices.ContainsFunc(p.workers, func(w worker) bool { return w.State.InService() })
-	if !inService && p.Size > 0 && !p.status.Stopping {
+	inService := slices.ContainsFunc(p.Workers, func(w api.Worker) bool { return w.State.InService() })
+	if !inService && p.Size > 0 && !p.Status.Stopping {
 		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service.", Runbook("pool_down")})
 	}
-	if p.status.StartsPaused != "" {
-		list = append(list, Alert{SeverityCritical, "", sentence(p.status.StartsPaused), Runbook(api.AlertStartsHeld)})
+	if p.Status.StartsPaused != "" {
+		list = append(list, Alert{SeverityCritical, "", sentence(p.Status.StartsPaused), Runbook(api.AlertStartsHeld)})
 	}
 	if p.Rollout.Failed() {
 		list = append(list, Alert{SeverityWarning, "", "The rolling restart has " + sentence(p.Rollout.Halted),
@@ -46,8 +46,8 @@ func alerts(p pool) []Alert {
 		text := fmt.Sprintf("%.0f %% of the calls of the last minute found no worker: %s.", 100*share, refused)
 		list = append(list, Alert{SeverityCritical, "", text, Runbook("calls_refused")})
 	}
-	for _, w := range p.workers {
-		list = append(list, w.alerts(p)...)
+	for _, w := range p.Workers {
+		list = append(list, workerAlerts(w, p.at)...)
 	}
 	slices.SortStableFunc(list, func(a, b Alert) int { return cmp.Compare(a.Severity, b.Severity) }) // critical is first
 	return list
@@ -74,28 +74,28 @@ func (p pool) refused() (rates string, share float64) {
 
 // killedProcesses counts the processes that did not stop within pool.stop_grace. Those that were killed with a
 // cancelled call were not asked to stop.
-func killedProcesses(workers []worker) (n int64) {
+func killedProcesses(workers []api.Worker) (n int64) {
 	for _, w := range workers {
 		n += max(0, w.EndedByOutcome[string(lifecycle.Killed)]-w.RestartsByReason[string(api.CauseCutCall)])
 	}
 	return n
 }
 
-func (w worker) alerts(p pool) []Alert {
+func workerAlerts(w api.Worker, at time.Time) []Alert {
 	var list []Alert
 	warn := func(kind, format string, values ...any) {
 		list = append(list, Alert{SeverityWarning, w.Worker, fmt.Sprintf(format, values...), Runbook(kind)})
 	}
 	lasted := time.Duration(0)
 	if !w.Since.IsZero() {
-		lasted = p.at.Sub(w.Since)
+		lasted = at.Sub(w.Since)
 	}
 	switch {
-	case w.unreachable != "":
-		warn("no_answer", "It could not be queried: %s", sentence(w.unreachable))
-	case w.gaveUp():
+	case w.Error != "":
+		warn("no_answer", "It could not be queried: %s", sentence(w.Error))
+	case gaveUp(w):
 		warn(api.AlertWorkerGaveUp, "It stays down until an operator restarts it: %s", sentence(w.Reason))
-	case w.State.Outcome() && !w.resting:
+	case w.State.Outcome() && !w.Entry.Resting:
 		warn("out_of_service", "It has no process: %s", sentence(w.Reason))
 	case w.State == lifecycle.Pending:
 		warn("out_of_service", "It waits for its start: %s", sentence(w.Reason))
@@ -110,16 +110,16 @@ func (w worker) alerts(p pool) []Alert {
 	if w.Health == lifecycle.Unhealthy && w.State != lifecycle.Degraded {
 		warn("unhealthy", "Its last health check failed.")
 	}
-	if w.willBeReplaced() {
+	if willBeReplaced(w) {
 		warn("bad_grade", "Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
-	if last := w.lastRotation(); last.Failed != "" {
+	if last := lastRotation(w); last.Failed != "" {
 		warn("start_failed", "Its replacement failed, so it stays in service: %s", sentence(last.Failed))
 	}
 	if w.ConsecutiveFailures > 1 {
 		warn("worker_restarts", "It failed %d times in a row.", w.ConsecutiveFailures)
 	}
-	if w.failsCalls() {
+	if failsCalls(w) {
 		warn("calls_fail", "%.0f %% of its calls failed (%d of %d).", 100*float64(w.RequestsFailed)/float64(w.RequestsServed),
 			w.RequestsFailed, w.RequestsServed)
 	}
@@ -127,20 +127,20 @@ func (w worker) alerts(p pool) []Alert {
 }
 
 // gaveUp reports whether it stays down after a failure: no operator asked for that, nor its pool to free memory.
-func (w worker) gaveUp() bool { return w.resting && w.code == api.ReasonGaveUp }
+func gaveUp(w api.Worker) bool { return w.Entry.Resting && w.Entry.ReasonCode == api.ReasonGaveUp }
 
-func (w worker) failsCalls() bool {
+func failsCalls(w api.Worker) bool {
 	return w.RequestsServed >= enoughCalls && float64(w.RequestsFailed) > muchFailed*float64(w.RequestsServed)
 }
 
 // willBeReplaced reports whether its grade will end the incarnation.
-func (w worker) willBeReplaced() bool {
+func willBeReplaced(w api.Worker) bool {
 	return w.Grade == string(GradeCritical) || w.Grade == string(GradeFailing)
 }
 
 // lastRotation is the last replacement that was wanted of the present incarnation and not carried out; else it is
 // empty.
-func (w worker) lastRotation() api.RotationStatus {
+func lastRotation(w api.Worker) api.RotationStatus {
 	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
 		return *last
 	}
@@ -148,13 +148,13 @@ func (w worker) lastRotation() api.RotationStatus {
 }
 
 // recommendations are what to do, in that order. Each appears once, for all its workers.
-func recommendations(p pool, measured []worker) []string {
+func recommendations(p pool, measured []api.Worker) []string {
 	var advice []string
 	say := func(format string, values ...any) { advice = append(advice, fmt.Sprintf(format, values...)) }
 	// about says something about those workers that fit, if there are any
-	about := func(fits func(worker) bool, text string) {
+	about := func(fits func(api.Worker) bool, text string) {
 		var names []string
-		for _, w := range p.workers {
+		for _, w := range p.Workers {
 			if fits(w) {
 				names = append(names, w.Worker)
 			}
@@ -163,7 +163,7 @@ func recommendations(p pool, measured []worker) []string {
 			say("%s", strings.NewReplacer("{all}", listed(names), "{first}", names[0], "{one}", firstOf(names)).Replace(text))
 		}
 	}
-	if p.status.Stopping {
+	if p.Status.Stopping {
 		return []string{"Nothing to do: the pool is stopping."}
 	}
 	if p.Rollout.Failed() {
@@ -172,32 +172,34 @@ func recommendations(p pool, measured []worker) []string {
 		say("To restart the workers that wait, too: tempool workers restart %s; for another spec: tempool pool apply -f "+
 			"pool.toml.", p.Pool)
 	}
-	about(worker.gaveUp,
+	about(gaveUp,
 		"Find out what ended {all} (tempool history {first}), fix it, and restart: tempool workers restart {one}.")
-	about(func(w worker) bool { return w.resting && !w.gaveUp() },
+	about(func(w api.Worker) bool { return w.Entry.Resting && !gaveUp(w) },
 		"To start {all} again: tempool workers restart {one}.")
-	about(func(w worker) bool { return w.State == lifecycle.Suspended },
+	about(func(w api.Worker) bool { return w.State == lifecycle.Suspended },
 		"To let {all} serve again: tempool workers resume {one}.")
-	about(func(w worker) bool { return w.State == lifecycle.Pending && w.code == api.ReasonNoCapacity },
+	about(func(w api.Worker) bool {
+		return w.State == lifecycle.Pending && w.Entry.ReasonCode == api.ReasonNoCapacity
+	},
 		"Start an agent that can take {all}, raise --capacity of one, free what the reason says a host lacks (such as disk "+
 			"space), or let one that drains have workers again (tempool hosts undrain HOST); tempool pool status "+p.Pool+
 			" shows what is missing.")
-	if p.status.StartsPaused != "" {
+	if p.Status.StartsPaused != "" {
 		say("Fix what keeps the program from starting (tempool history shows its last output); starts are retried one " +
 			"at a time.")
 	}
-	about(func(w worker) bool {
-		return !w.resting && (total(w.RestartsByReason) >= manyRestarts || w.ConsecutiveFailures > 1)
+	about(func(w api.Worker) bool {
+		return !w.Entry.Resting && (total(w.RestartsByReason) >= manyRestarts || w.ConsecutiveFailures > 1)
 	},
-		"Find out why the processes of {all} end unexpectedly"+mostly(p.workers)+": tempool history {first}.")
-	about(worker.failsCalls,
+		"Find out why the processes of {all} end unexpectedly"+mostly(p.Workers)+": tempool history {first}.")
+	about(failsCalls,
 		"Investigate the failing calls of {all}: tempool logs {first} has the program's output, the callers have the errors.")
-	if killed := killedProcesses(p.workers); killed > 0 {
+	if killed := killedProcesses(p.Workers); killed > 0 {
 		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.",
 			format.Plural(killed, "process"))
 	}
 	for _, w := range measured {
-		if last := w.lastRotation(); last.Observed && last.Reason != "" {
+		if last := lastRotation(w); last.Observed && last.Reason != "" {
 			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker,
 				sentence(last.Reason))
 			break
@@ -209,7 +211,7 @@ func recommendations(p pool, measured []worker) []string {
 		}
 	}
 	if len(advice) == 0 {
-		about(func(w worker) bool { return w.State == lifecycle.Created || w.State == lifecycle.Starting },
+		about(func(w api.Worker) bool { return w.State == lifecycle.Created || w.State == lifecycle.Starting },
 			"Wait for the start of {all}: tempool history {first} shows how it goes, tempool logs {first} what the program "+
 				"writes.")
 	}
@@ -221,7 +223,7 @@ func recommendations(p pool, measured []worker) []string {
 
 // memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the
 // health bands will replace soon, or that use far more than the others. Reasons and alerts name the key that decides.
-func memoryAdvice(p pool, measured []worker) string {
+func memoryAdvice(p pool, measured []api.Worker) string {
 	var graded, near, unlike []string
 	rotated, last := int64(0), ""
 	sizes := make([]int64, 0, len(measured))
@@ -239,8 +241,8 @@ func memoryAdvice(p pool, measured []worker) string {
 	}
 	slices.Sort(sizes)
 	for _, w := range measured {
-		limit := cmp.Or(w.MaxMemoryBytes, max(0, int64(p.status.Spec.Rotation.MaxMemory)))
-		if w.willBeReplaced() {
+		limit := cmp.Or(w.MaxMemoryBytes, max(0, int64(p.Status.Spec.Rotation.MaxMemory)))
+		if willBeReplaced(w) {
 			graded = append(graded, w.Worker)
 		} else if limit > 0 && float64(w.CurrentMemoryBytes) >= nearMemoryLimit*float64(limit) {
 			near = append(near, w.Worker)
@@ -267,19 +269,19 @@ func memoryAdvice(p pool, measured []worker) string {
 }
 
 // sizeAdvice is whether the pool seems too small or too large. It is empty while workers are missing.
-func sizeAdvice(p pool, measured []worker) string {
+func sizeAdvice(p pool, measured []api.Worker) string {
 	leased, idle := 0, 0
-	if s := p.status.Scale; s != nil {
+	if s := p.Status.Scale; s != nil {
 		if s.Cause != string(ScaledToMax) {
 			return ""
 		}
 		return fmt.Sprintf("Raise scale.max if calls wait too long (tempool pool scale %s MIN..MAX): %s.", p.Pool, s.Reason)
 	}
-	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w worker) bool { return !w.State.InService() }) {
+	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w api.Worker) bool { return !w.State.InService() }) {
 		return ""
 	}
 	for _, w := range measured {
-		if w.isLeased() {
+		if isLeased(w) {
 			leased++
 		}
 		if w.RequestsServed == 0 && w.UptimeS >= longIdle.Seconds() {
@@ -306,7 +308,7 @@ func sizeAdvice(p pool, measured []worker) string {
 }
 
 // mostly names the cause of more than half of the restarts, if there is one.
-func mostly(workers []worker) string {
+func mostly(workers []api.Worker) string {
 	causes := map[string]int64{}
 	for _, w := range workers {
 		addTo(causes, w.RestartsByReason)

@@ -14,22 +14,13 @@ import (
 // pool is what a report is about.
 type pool struct {
 	api.PoolWorkers
-	status  api.PoolStatus
-	workers []worker
 	at      time.Time
+	figures bool // those of the workers that answer are known: a pool knows only the states of its workers
 }
 
-// worker is one of its workers. measured says that the figures are known: a pool knows only the states of its workers.
-type worker struct {
-	api.WorkerState
-	api.Metrics
-	measured    bool
-	resting     bool           // it stays down until an operator restarts it
-	code        api.ReasonCode // as it last reported to its pool
-	unreachable string         // why it could not be queried; empty if it could
-}
+func (p pool) measured(w api.Worker) bool { return p.figures && w.Error == "" }
 
-func (w worker) isLeased() bool {
+func isLeased(w api.Worker) bool {
 	return w.State == lifecycle.Busy || w.Lease != nil && w.Lease.Holder != ""
 }
 
@@ -141,57 +132,41 @@ func (r Report) Runbooks() (links []string) {
 	return links
 }
 
-// NewReport reports on a pool and on workers that were queried, as they were at now.
-func NewReport(status api.PoolStatus, workers api.PoolWorkers, now time.Time) Report {
-	entries := make(map[string]*api.RosterEntry, len(status.Workers))
-	for i := range status.Workers {
-		entries[api.WorkerName(status.Pool, status.Workers[i].Slot)] = &status.Workers[i]
-	}
-	p := pool{PoolWorkers: workers, status: status, at: now.UTC(), workers: make([]worker, 0, len(workers.Workers))}
-	for _, w := range workers.Workers {
-		known := worker{WorkerState: w.WorkerState, Metrics: w.Metrics, measured: w.Error == "", unreachable: w.Error}
-		if entry := entries[w.Worker]; entry != nil {
-			known.resting, known.code = entry.Resting, entry.ReasonCode
-		}
+// NewReport reports on a pool whose workers were queried, as they were at now.
+func NewReport(view api.PoolWorkers, now time.Time) Report {
+	view.Workers = slices.Clone(view.Workers)
+	for i, w := range view.Workers {
 		if w.Error != "" { // what else is known may be of two moments
-			known.Metrics = api.Metrics{}
-			known.WorkerState = api.WorkerState{Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since,
-				Reason: w.Reason, Host: w.Host}
+			view.Workers[i] = api.Worker{Error: w.Error, Entry: w.Entry, WorkerState: api.WorkerState{Worker: w.Worker,
+				State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host}}
 		}
-		p.workers = append(p.workers, known)
 	}
-	return p.report()
+	return pool{view, now.UTC(), true}.report()
 }
 
 // NewRosterReport reports on what a pool itself knows: the states of its workers at now, and none of their figures.
 func NewRosterReport(status api.PoolStatus, now time.Time) Report {
-	p := pool{status: status, at: now.UTC(), PoolWorkers: api.PoolWorkers{
-		Pool: status.Pool, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
-	}}
-	for _, entry := range status.Workers {
-		if entry.Gone {
-			continue
+	view := status.View()
+	view.Workers = slices.DeleteFunc(view.Workers, func(w api.Worker) bool { return w.Entry.Gone })
+	for i := range view.Workers {
+		w := &view.Workers[i]
+		w.Metrics, w.Health = api.Metrics{}, lifecycle.Unknown // a report of the roster has neither
+		if w.State == lifecycle.Degraded {
+			w.Health = lifecycle.Unhealthy
 		}
-		known := worker{WorkerState: entry.Worker(status.Pool).WorkerState, resting: entry.Resting,
-			code: entry.ReasonCode}
-		known.Health = lifecycle.Unknown // workers do not report it
-		if known.State == lifecycle.Degraded {
-			known.Health = lifecycle.Unhealthy
-		}
-		p.workers = append(p.workers, known)
 	}
-	return p.report()
+	return pool{view, now.UTC(), false}.report()
 }
 
 func (p pool) report() Report {
-	r := Report{Pool: p.Pool, At: p.at, Overview: overview(p), Health: make([]WorkerHealth, 0, len(p.workers)),
+	r := Report{Pool: p.Pool, At: p.at, Overview: overview(p), Health: make([]WorkerHealth, 0, len(p.Workers)),
 		Alerts: alerts(p)}
-	measured := slices.DeleteFunc(slices.Clone(p.workers), func(w worker) bool { return !w.measured })
+	measured := slices.DeleteFunc(slices.Clone(p.Workers), func(w api.Worker) bool { return !p.measured(w) })
 	if len(measured) > 0 {
 		r.Resources, r.Performance = resources(measured), performance(measured)
 	}
-	for i := range p.workers {
-		w := &p.workers[i]
+	for i := range p.Workers {
+		w := &p.Workers[i]
 		health := WorkerHealth{
 			Worker: w.Worker, State: w.State, Health: w.Health, Grade: Grade(w.Grade), Score: w.Score, Reason: watchReason(*w),
 			FailsInS: w.FailsInS,
@@ -199,7 +174,7 @@ func (p pool) report() Report {
 		if !w.Since.IsZero() {
 			health.ForS = max(0, p.at.Sub(w.Since).Seconds())
 		}
-		if w.measured {
+		if p.measured(*w) {
 			health.MemoryBytes, health.CPUPercent, health.UptimeS, health.Network =
 				&w.CurrentMemoryBytes, &w.CPUPercent, &w.UptimeS, w.Network
 		}
@@ -209,8 +184,8 @@ func (p pool) report() Report {
 		if !w.State.InService() {
 			health.Reason = w.Reason
 		}
-		if w.unreachable != "" {
-			health.Reason = "not reachable; last report to the pool: " + w.unreachable
+		if w.Error != "" {
+			health.Reason = "not reachable; last report to the pool: " + w.Error
 		}
 		r.Health = append(r.Health, health)
 	}
@@ -221,7 +196,7 @@ func (p pool) report() Report {
 func overview(p pool) Overview {
 	o := Overview{Status: StatusHealthy, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{},
 		Hosts: map[string]int{}}
-	for _, w := range p.workers {
+	for _, w := range p.Workers {
 		o.States[string(w.State)]++
 		if w.Host != "" {
 			o.Hosts[w.Host]++
@@ -229,14 +204,14 @@ func overview(p pool) Overview {
 		if w.State.InService() {
 			o.Ready++
 		}
-		if w.isLeased() {
+		if isLeased(w) {
 			o.Leased++
 		}
 	}
 	switch {
-	case p.status.Stopping:
+	case p.Status.Stopping:
 		o.Status, o.Summary = StatusStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool,
-			format.Plural(len(p.workers), "worker"))
+			format.Plural(len(p.Workers), "worker"))
 	case o.Ready == 0 && p.Size > 0:
 		o.Status, o.Summary = StatusDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool,
 			format.Plural(p.Size, "worker"))
@@ -257,7 +232,7 @@ func overview(p pool) Overview {
 	return o
 }
 
-func resources(measured []worker) *Resources {
+func resources(measured []api.Worker) *Resources {
 	r := &Resources{Measured: len(measured)}
 	for _, w := range measured {
 		r.MemoryBytes += w.CurrentMemoryBytes
@@ -280,7 +255,7 @@ func (r *Resources) addNetwork(n *api.NetworkBytes) {
 	r.Network.SentBytes += n.SentBytes
 }
 
-func performance(measured []worker) *Performance {
+func performance(measured []api.Worker) *Performance {
 	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}}
 	var took int64 // ms
 	for _, w := range measured {
@@ -304,7 +279,7 @@ func addTo(sums, counts map[string]int64) {
 }
 
 // watchReason is what is wrong with a worker that serves, or will be: a failure in sight comes first.
-func watchReason(w worker) string {
+func watchReason(w api.Worker) string {
 	why := slices.Clone(w.Warnings)
 	if w.Watch != "" && (w.FailsInS > 0 || len(why) == 0) {
 		why = slices.Insert(why, 0, w.Watch)

@@ -8,18 +8,16 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
-	status := api.PoolStatus{Pool: "p", Size: 2, Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1}}}
-	workers := api.PoolWorkers{Pool: "p", Size: 2, Ready: 1, Workers: []api.Worker{
+	view := api.PoolWorkers{Pool: "p", Size: 2, Ready: 1, Workers: []api.Worker{
 		{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready},
 			Metrics: api.Metrics{CurrentMemoryBytes: 50 << 20, CPUPercent: 12.5, UptimeS: 90,
 				Network: &api.NetworkBytes{ReceivedBytes: 1, SentBytes: 2}}},
 		{WorkerState: api.WorkerState{Worker: "p/1", State: lifecycle.Ready}, Error: "no answer"},
 	}}
-	health := NewReport(status, workers, time.Now()).Health
+	health := NewReport(view, time.Now()).Health
 	require.Len(t, health, 2)
 	require.EqualValues(t, 50<<20, *health[0].MemoryBytes)
 	require.InDelta(t, 12.5, *health[0].CPUPercent, 0)
@@ -34,8 +32,7 @@ func TestAReportIncludesReplacements(t *testing.T) {
 	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
 	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
 	report := func() Report {
-		return NewReport(api.PoolStatus{Pool: "p", Spec: spec.Default()},
-			api.PoolWorkers{Pool: "p", Size: 1, Workers: []api.Worker{w}}, time.Now())
+		return NewReport(api.PoolWorkers{Pool: "p", Size: 1, Workers: []api.Worker{w}}, time.Now())
 	}
 	r := report()
 	require.Equal(t, "being replaced: it served enough", r.Health[0].Reason)

@@ -17,8 +17,8 @@ import (
 var reportTime = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 
 // well is a worker that serves and has nothing wrong with it.
-func well(slot int) worker {
-	return worker{
+func well(slot int) api.Worker {
+	return api.Worker{
 		WorkerState: api.WorkerState{
 			Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy,
 			Since: reportTime.Add(-time.Hour), Host: "h1", Grade: string(GradeExcellent),
@@ -27,22 +27,26 @@ func well(slot int) worker {
 			WorkerCounters:     api.WorkerCounters{RequestsServed: 100, TotalCallTimeMS: 1000, PeakMemoryBytes: 60e6},
 			CurrentMemoryBytes: 50e6, CPUPercent: 10, OpenFiles: 5, Threads: 2, UptimeS: 3600,
 		},
-		measured: true,
 	}
 }
 
 // like is well with a change.
-func like(slot int, change func(*worker)) worker {
+func like(slot int, change func(*api.Worker)) api.Worker {
 	w := well(slot)
 	change(&w)
 	return w
 }
 
-func poolOf(workers ...worker) pool {
+// rest makes a worker stay down for this reason.
+func rest(w *api.Worker, state lifecycle.State, code api.ReasonCode) {
+	w.State, w.Entry.Resting, w.Entry.ReasonCode = state, true, code
+}
+
+func poolOf(workers ...api.Worker) pool {
 	status := api.PoolStatus{Spec: spec.Default()}
 	status.Spec.Rotation.MaxMemory = 500e6
-	return pool{PoolWorkers: api.PoolWorkers{Pool: "p", Size: len(workers), SpecVersion: 1}, status: status,
-		workers: workers, at: reportTime}
+	return pool{api.PoolWorkers{Pool: "p", Size: len(workers), SpecVersion: 1, Workers: workers, Status: status},
+		reportTime, true}
 }
 
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
@@ -63,7 +67,7 @@ func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 }
 
 func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
-	counted := like(0, func(w *worker) { w.Network = &api.NetworkBytes{ReceivedBytes: 3, SentBytes: 4} })
+	counted := like(0, func(w *api.Worker) { w.Network = &api.NetworkBytes{ReceivedBytes: 3, SentBytes: 4} })
 	r := poolOf(counted, well(1), counted).report()
 	require.Equal(t, &NetworkResources{Measured: 2, NetworkBytes: api.NetworkBytes{ReceivedBytes: 6, SentBytes: 8}},
 		r.Resources.Network)
@@ -73,10 +77,9 @@ func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
 }
 
 func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
-	resting := like(0, func(w *worker) {
-		w.State, w.resting, w.Reason, w.Host, w.measured =
-			lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
-		w.code = api.ReasonGaveUp
+	resting := like(0, func(w *api.Worker) {
+		rest(w, lifecycle.Failed, api.ReasonGaveUp)
+		w.Reason, w.Host = "Gave up after 10 failures in a row", ""
 	})
 	warnings := Grading{MemoryMB: []float64{100, 250, 500, 750}}.Assess(Reading{MemoryBytes: 600e6}).Warnings
 	for name, c := range map[string]struct {
@@ -91,8 +94,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"tempool history p/0), fix it, and restart: tempool workers restart p/0."},
 		},
 		"a worker that has finished, and one that is stopped until its host has memory": {
-			poolOf(like(0, func(w *worker) { w.State, w.resting, w.code = lifecycle.Finished, true, api.ReasonStopped }),
-				like(1, func(w *worker) { w.State, w.resting, w.code = lifecycle.Killed, true, api.ReasonMemoryPressure })),
+			poolOf(like(0, func(w *api.Worker) { rest(w, lifecycle.Finished, api.ReasonStopped) }),
+				like(1, func(w *api.Worker) { rest(w, lifecycle.Killed, api.ReasonMemoryPressure) })),
 			StatusDown, []string{"critical  No worker of the pool is in service."},
 			[]string{"To start p/0 and p/1 again: tempool workers restart p/0, and so on."},
 		},
@@ -103,8 +106,9 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"restart: tempool workers restart p/0."},
 		},
 		"no host has room": {
-			poolOf(well(0), like(1, func(w *worker) {
-				w.State, w.Reason, w.code = lifecycle.Pending, "nobody took it; start an…", api.ReasonNoCapacity // as in a roster
+			poolOf(well(0), like(1, func(w *api.Worker) {
+				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an…" // as in a roster
+				w.Entry.ReasonCode = api.ReasonNoCapacity
 			})), StatusShort,
 			[]string{"warning p/1 It waits for its start: nobody took it; start an…"},
 			[]string{"Start an agent that can take p/1, raise --capacity of one, free what the reason says a host " +
@@ -118,12 +122,12 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"tempool pool apply -f pool.toml."},
 		},
 		"starts that are held": {
-			func() pool { p := poolOf(well(0)); p.status.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
+			func() pool { p := poolOf(well(0)); p.Status.StartsPaused = "too many starts failed"; return p }(), StatusHealthy,
 			[]string{"critical  too many starts failed."},
 			[]string{"Fix what keeps the program from starting"},
 		},
 		"processes that end unasked, most of them by themselves": {
-			poolOf(like(0, func(w *worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)),
+			poolOf(like(0, func(w *api.Worker) { w.RestartsByReason = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)),
 			StatusHealthy, nil,
 			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): tempool history p/0."},
 		},
@@ -146,20 +150,20 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			}(), StatusHealthy, nil, []string{NothingToDo},
 		},
 		"calls that fail": {
-			poolOf(like(0, func(w *worker) { w.RequestsFailed = 20 })), StatusHealthy,
+			poolOf(like(0, func(w *api.Worker) { w.RequestsFailed = 20 })), StatusHealthy,
 			[]string{"warning p/0 20 % of its calls failed (20 of 100)."},
 			[]string{"Investigate the failing calls of p/0"},
 		},
 		"two calls of which one failed say little": {
-			poolOf(like(0, func(w *worker) { w.RequestsServed, w.RequestsFailed = 2, 1 })), StatusHealthy, nil,
+			poolOf(like(0, func(w *api.Worker) { w.RequestsServed, w.RequestsFailed = 2, 1 })), StatusHealthy, nil,
 			[]string{"Nothing to do."},
 		},
 		"memory near the limit": {
-			poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes = 450e6 })), StatusHealthy, nil,
+			poolOf(like(0, func(w *api.Worker) { w.CurrentMemoryBytes = 450e6 })), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory; raise it"},
 		},
 		"replaced for memory again and again": {
-			poolOf(like(0, func(w *worker) {
+			poolOf(like(0, func(w *api.Worker) {
 				w.RotationsByReason = map[string]int64{"memory": 2, "prediction": 1,
 					"requests": 9}
 			})), StatusHealthy, nil,
@@ -167,7 +171,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				"their memory or grade."},
 		},
 		"replaced again and again, and it is known what decided last": {
-			poolOf(like(0, func(w *worker) {
+			poolOf(like(0, func(w *api.Worker) {
 				w.RotationsByReason = map[string]int64{"prediction": 3}
 				w.LastRotation = &api.RotationStatus{Cause: api.CausePrediction,
 					Reason: "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."}
@@ -177,18 +181,18 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"near a limit by its baseline": {
 			func() pool {
-				p := poolOf(like(0, func(w *worker) { w.CurrentMemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
-				p.status.Spec.Rotation.MaxMemory = spec.Auto
+				p := poolOf(like(0, func(w *api.Worker) { w.CurrentMemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
+				p.Status.Spec.Rotation.MaxMemory = spec.Auto
 				return p
 			}(), StatusHealthy, nil,
 			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory; raise it"},
 		},
 		"one that is unlike its siblings": {
-			poolOf(well(0), well(1), like(2, func(w *worker) { w.CurrentMemoryBytes = 150e6 })), StatusHealthy, nil,
+			poolOf(well(0), well(1), like(2, func(w *api.Worker) { w.CurrentMemoryBytes = 150e6 })), StatusHealthy, nil,
 			[]string{"Investigate p/2"},
 		},
 		"near max_memory, and the bands decide first": {
-			poolOf(like(0, func(w *worker) {
+			poolOf(like(0, func(w *api.Worker) {
 				w.CurrentMemoryBytes, w.Grade, w.Warnings = 490e6, string(GradeCritical),
 					warnings
 			})), StatusHealthy,
@@ -196,7 +200,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"Expect p/0 to be replaced soon for a bad grade; raise the bands that the alert names"},
 		},
 		"rotated for its grade": {
-			poolOf(like(0, func(w *worker) {
+			poolOf(like(0, func(w *api.Worker) {
 				w.RotationsByReason = map[string]int64{"grade": 3}
 				w.Grade, w.Warnings = string(GradeFailing), warnings
 			})), StatusHealthy,
@@ -204,41 +208,41 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"workers were replaced 3 times for their memory or grade."},
 		},
 		"all leased": {
-			poolOf(like(0, func(w *worker) { w.Lease = &api.Lease{Holder: "me"} }),
-				like(1, func(w *worker) { w.State = lifecycle.Busy })),
+			poolOf(like(0, func(w *api.Worker) { w.Lease = &api.Lease{Holder: "me"} }),
+				like(1, func(w *api.Worker) { w.State = lifecycle.Busy })),
 			StatusHealthy, nil, []string{"tempool pool scale p 3. All 2 workers are leased."},
 		},
 		"there were no calls for hours": {
-			poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 })),
+			poolOf(like(0, func(w *api.Worker) { w.RequestsServed = 0 }), like(1, func(w *api.Worker) { w.RequestsServed = 0 })),
 			StatusHealthy, nil,
 			[]string{"(tempool pool scale p 1)"},
 		},
 		"one that does not answer": {
-			poolOf(well(0), like(1, func(w *worker) { w.unreachable, w.measured = "no answer in time", false })), StatusHealthy,
+			poolOf(well(0), like(1, func(w *api.Worker) { w.Error = "no answer in time" })), StatusHealthy,
 			[]string{"warning p/1 It could not be queried: no answer in time."}, []string{"Nothing to do."},
 		},
 		"stuck in a start": {
-			poolOf(well(0), like(1, func(w *worker) { w.State = lifecycle.Starting })), StatusShort,
+			poolOf(well(0), like(1, func(w *api.Worker) { w.State = lifecycle.Starting })), StatusShort,
 			[]string{"warning p/1 It has been starting for 1h."}, []string{"Wait for the start of p/1: tempool history p/1"},
 		},
 		"nobody serves yet": {
-			poolOf(like(0, func(w *worker) { w.State, w.Since = lifecycle.Starting, reportTime })), StatusDown,
+			poolOf(like(0, func(w *api.Worker) { w.State, w.Since = lifecycle.Starting, reportTime })), StatusDown,
 			[]string{"critical  No worker of the pool is in service."}, []string{"Wait for the start of p/0"},
 		},
 		"suspended": {
-			poolOf(well(0), like(1, func(w *worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),
+			poolOf(well(0), like(1, func(w *api.Worker) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })),
 			StatusShort,
 			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"tempool workers resume p/1."},
 		},
 		"degraded, unhealthy, and failing in a row": {
-			poolOf(well(0), like(1, func(w *worker) {
+			poolOf(well(0), like(1, func(w *api.Worker) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
 			})), StatusShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."},
 			[]string{"Find out why the processes of p/1 end unexpectedly: tempool history p/1."},
 		},
 		"about to end": {
-			func() pool { p := poolOf(resting); p.status.Stopping = true; return p }(), StatusStopping,
+			func() pool { p := poolOf(resting); p.Status.Stopping = true; return p }(), StatusStopping,
 			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
 			[]string{"Nothing to do: the pool is stopping."},
 		},
@@ -262,7 +266,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 
 func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
 	killed := func(restarts map[string]int64) []string {
-		return poolOf(like(0, func(w *worker) {
+		return poolOf(like(0, func(w *api.Worker) {
 			w.EndedByOutcome, w.RestartsByReason = map[string]int64{string(lifecycle.Killed): 2}, restarts
 		})).report().Recommendations
 	}
@@ -273,16 +277,19 @@ func TestOnlyKillsOfStopsAskForALongerGrace(t *testing.T) {
 }
 
 func TestAReportWithoutFiguresHasNone(t *testing.T) {
-	r := poolOf(worker{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready}}).report()
+	roster := []api.RosterEntry{{Slot: 1, Gone: true}, {State: lifecycle.Ready, Failures: 2}}
+	r := NewRosterReport(api.PoolStatus{Pool: "p", Size: 1, Workers: roster}, reportTime)
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"resources":null,"performance":null,"alerts":[]`)
+	require.Len(t, r.Health, 1, "a worker that has ended is none")
 	require.Zero(t, r.Health[0].ForS)
 }
 
 func TestSentencesOfAReportAreShort(t *testing.T) {
-	r := poolOf(like(0, func(w *worker) {
-		w.State, w.resting, w.code, w.Reason = lifecycle.Failed, true, api.ReasonGaveUp, strings.Repeat("long\n words ", 1000)
+	r := poolOf(like(0, func(w *api.Worker) {
+		rest(w, lifecycle.Failed, api.ReasonGaveUp)
+		w.Reason = strings.Repeat("long\n words ", 1000)
 	})).report()
 	for _, a := range r.Alerts {
 		require.Less(t, len(a.Text), 300)
@@ -299,12 +306,13 @@ func TestNamesAreListedAsPeopleDo(t *testing.T) {
 }
 
 func TestAPoolThatFollowsDemandGetsAdviceOnItsMaximumOnly(t *testing.T) {
-	p := poolOf(like(0, func(w *worker) { w.RequestsServed = 0 }), like(1, func(w *worker) { w.RequestsServed = 0 }))
-	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledByDemand),
+	idle := func(w *api.Worker) { w.RequestsServed = 0 }
+	p := poolOf(like(0, idle), like(1, idle))
+	p.Status.Scale = &api.ScaleStatus{Cause: string(ScaledByDemand),
 		Reason: "demand of 1 call at 1 per worker needs 1 worker"}
-	require.Empty(t, sizeAdvice(p, p.workers), "it follows the demand")
-	p.status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax),
+	require.Empty(t, sizeAdvice(p, p.Workers), "it follows the demand")
+	p.Status.Scale = &api.ScaleStatus{Cause: string(ScaledToMax),
 		Reason: "demand of 9 calls at 1 per worker needs 9 workers, more than scale.max = 2"}
-	require.Equal(t, "Raise scale.max if calls wait too long (tempool pool scale p MIN..MAX): "+p.status.Scale.Reason+".",
-		sizeAdvice(p, p.workers))
+	require.Equal(t, "Raise scale.max if calls wait too long (tempool pool scale p MIN..MAX): "+p.Status.Scale.Reason+".",
+		sizeAdvice(p, p.Workers))
 }

@@ -31,11 +31,11 @@ type facts struct {
 	trouble []string // what could not be found out
 }
 
+// poolFacts are a pool as the hosts reported, and its workers out of service as they answer themselves.
 type poolFacts struct {
-	api.PoolStatus
-	workers api.PoolWorkers // as the hosts reported, those out of service as they answer themselves
-	at      time.Time       // of the status; zero if there is none
-	err     error
+	api.PoolWorkers
+	at  time.Time // of the status; zero if there is none
+	err error
 	// waiting are the calls and clients that wait for a worker, at all gateways.
 	waiting int
 }
@@ -72,7 +72,7 @@ func (v *visit) fleetFacts() facts {
 	both.Go(func() { hosts = v.hosts(ctx) })
 	names, trouble := v.poolNames(ctx)
 	both.Wait()
-	f := facts{hosts: hosts.value, all: v.principal.EveryPool()}
+	f := facts{hosts: hosts.value, pools: make([]poolFacts, len(names)), all: v.principal.EveryPool()}
 	if hosts.err != nil {
 		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
 	}
@@ -80,30 +80,22 @@ func (v *visit) fleetFacts() facts {
 		f.trouble = append(f.trouble, trouble...)
 		cancel() // nor would they answer
 	}
-	for _, name := range names {
-		f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}, waiting: waitingFor(name, hosts.value)})
-	}
-	sleep.Each(len(f.pools), concurrentQuestions, func(i int) {
-		one := v.status(ctx, f.pools[i].Pool)
-		if f.pools[i].at, f.pools[i].err = one.at, one.err; !one.at.IsZero() {
-			f.pools[i].PoolStatus = one.value
-		}
+	reports := reportsOf(hosts.value)
+	sleep.Each(len(names), concurrentQuestions, func(i int) {
+		one := v.status(ctx, names[i])
+		one.value.Pool = names[i] // also without an answer
+		f.pools[i] = poolFacts{tempool.RosterOf(one.value, reports), one.at, one.err, waitingFor(names[i], hosts.value)}
 	})
 	f.pools = slices.DeleteFunc(f.pools,
 		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
-	reports := reportsOf(hosts.value)
 	var asked []api.PoolWorkers // shares the workers of f
-	for i, p := range f.pools {
-		f.pools[i].workers = tempool.RosterOf(p.PoolStatus, reports)
+	for _, p := range f.pools {
 		if p.err == nil {
-			asked = append(asked, f.pools[i].workers)
+			asked = append(asked, p.PoolWorkers)
 		}
 	}
 	if ctx.Err() == nil {
 		tempool.AskOutOfService(ctx, asked, v.state)
-	}
-	for i := range f.pools {
-		f.pools[i].workers.CountReady()
 	}
 	return f
 }

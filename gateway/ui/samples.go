@@ -159,17 +159,12 @@ func bytesText(x float64) string   { return format.Bytes(int64(x)) }
 func percentText(x float64) string { return countText(x) + " %" }
 func countText(x float64) string   { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }
 
-// gatewaysOf are the gateways of the hosts that have workers of a page of a roster.
-func gatewaysOf(rows []workerRow, workers []api.RosterEntry) (slots []int, gateways []string) {
-	endpoint := make(map[int]string, len(workers))
-	for _, w := range workers {
-		endpoint[w.Slot] = w.Endpoint
-	}
-	slots, gateways = []int{}, []string{}
+// gatewaysOf are the workers of a page of a roster, and the gateways of their hosts.
+func gatewaysOf(rows []workerRow) (slots []int, gateways []string) {
 	for _, row := range rows {
-		slots = append(slots, row.Slot)
-		if at := endpoint[row.Slot]; at != "" && !slices.Contains(gateways, at) {
-			gateways = append(gateways, at)
+		slots = append(slots, row.Entry.Slot)
+		if row.Endpoint != "" && !slices.Contains(gateways, row.Endpoint) {
+			gateways = append(gateways, row.Endpoint)
 		}
 	}
 	return slots, gateways
@@ -177,12 +172,10 @@ func gatewaysOf(rows []workerRow, workers []api.RosterEntry) (slots []int, gatew
 
 // queueGateways are the gateways at which calls and clients of a pool wait: those of the hosts of its workers, and
 // those that report that some wait.
-func queueGateways(pool string, workers []api.RosterEntry, hosts []host) (gateways []string) {
-	for _, w := range workers {
-		gateways = append(gateways, w.Endpoint)
-	}
+func queueGateways(status api.PoolStatus, hosts []host) []string {
+	gateways := status.Endpoints()
 	for _, host := range hosts {
-		if agent := host.Heartbeat.Agent; agent != nil && host.Heartbeat.Waiting[pool] > 0 {
+		if agent := host.Heartbeat.Agent; agent != nil && host.Heartbeat.Waiting[status.Pool] > 0 {
 			gateways = append(gateways, agent.Endpoint)
 		}
 	}

@@ -141,25 +141,20 @@ func newPoolRow(p poolFacts, now time.Time) (poolRow, *problem) {
 			Advice:   []string{"See whether an agent runs workflows: tempool doctor."},
 			Runbooks: []string{policy.Runbook("no_answer")}}
 	}
-	report := policy.NewReport(p.PoolStatus, p.workers, now)
-	hosts := map[string]bool{}
-	counts := map[lifecycle.State]int{}
-	for _, w := range p.workers.Workers {
-		counts[w.State]++
+	report := policy.NewReport(p.PoolWorkers, now)
+	for _, w := range p.Workers {
 		row.Memory += w.CurrentMemoryBytes
 		row.InFlight += w.InFlight
-		if w.Host != "" {
-			hosts[w.Host] = true
-		}
 		if w.Lease != nil {
 			row.Leased++
 		}
 	}
-	row.Ready, row.Hosts, row.States = p.workers.Ready, len(hosts), stateCounts(counts)
-	row.Status = string(report.Overview.Status)
-	row.Tone = cmp.Or(tonesOfStatus[report.Overview.Status], "warn")
-	if p.ScaledToZero() {
+	o := report.Overview
+	row.Ready, row.Hosts, row.States = o.Ready, len(o.Hosts), stateCounts(o.States)
+	row.Status, row.Tone = string(o.Status), cmp.Or(tonesOfStatus[o.Status], "warn")
+	if p.Status.ScaledToZero() {
 		row.Status, row.Tone = "idle", "idle"
+		report.Alerts = nil // nobody needs a worker
 	}
 	if r := p.Rollout; r != nil {
 		row.Rollout = rolloutText(r)
@@ -167,15 +162,15 @@ func newPoolRow(p poolFacts, now time.Time) (poolRow, *problem) {
 	if p.Scale != nil {
 		row.Follows = p.Scale.Reason
 	}
-	return row, poolProblem(p.PoolStatus, report)
+	return row, poolProblem(report)
 }
 
 // poolProblem joins the alerts of a pool, and what to do about them.
-func poolProblem(status api.PoolStatus, report policy.Report) *problem {
-	if len(report.Alerts) == 0 || status.ScaledToZero() {
+func poolProblem(report policy.Report) *problem {
+	if len(report.Alerts) == 0 {
 		return nil
 	}
-	one := &problem{Subject: "pool " + status.Pool, Path: poolPath(status.Pool), Text: report.Overview.Summary,
+	one := &problem{Subject: "pool " + report.Pool, Path: poolPath(report.Pool), Text: report.Overview.Summary,
 		Runbooks: report.Runbooks()}
 	for _, alert := range report.Alerts {
 		one.Critical = one.Critical || alert.Severity == policy.SeverityCritical
@@ -268,10 +263,10 @@ var stateOrder = []lifecycle.State{
 	lifecycle.Stopping, lifecycle.Failed, lifecycle.Killed, lifecycle.Stopped, lifecycle.Finished, lifecycle.Created,
 }
 
-func stateCounts(counts map[lifecycle.State]int) (list []stateCount) {
+func stateCounts(counts map[string]int) (list []stateCount) {
 	for _, state := range stateOrder {
-		if counts[state] > 0 {
-			list = append(list, stateCount{state, counts[state]})
+		if n := counts[string(state)]; n > 0 {
+			list = append(list, stateCount{state, n})
 		}
 	}
 	return list

@@ -50,7 +50,6 @@ type rolloutView struct {
 // workerRow is a worker as a roster and its page show it.
 type workerRow struct {
 	api.Worker
-	Slot    int
 	Name    string
 	Score   string
 	MaxPct  int // memory, in percent of where the worker is rotated; 0 is not known
@@ -76,15 +75,13 @@ func (v *visit) poolPage() error {
 	if status.err == nil {
 		tempool.AskWorkers(ctx, asked, v.state)
 	}
-	view := newPoolView(poolFacts{PoolStatus: status.value, workers: asked[0], at: status.at, err: status.err,
-		waiting: waitingFor(name, hosts.value)}, v.r, time.Now())
-	view.MCPSessions = asked[0].MCPSessions
+	view := newPoolView(poolFacts{asked[0], status.at, status.err, waitingFor(name, hosts.value)}, v.r, time.Now())
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
-		view.Hour, view.QueueMissing = v.hour(name, queueGateways(name, status.value.Workers, hosts.value))
+		view.Hour, view.QueueMissing = v.hour(name, queueGateways(status.value, hosts.value))
 	})
-	if slots, gateways := gatewaysOf(view.Workers, status.value.Workers); len(gateways) > 0 {
+	if slots, gateways := gatewaysOf(view.Workers); len(gateways) > 0 {
 		found := v.sparks(name, slots, gateways)
 		view.SamplesMissing = found.missing
 		for i := range view.Workers {
@@ -113,23 +110,20 @@ func (v *visit) poolPage() error {
 
 // newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
 func newPoolView(p poolFacts, r *http.Request, now time.Time) poolView {
-	workers := p.workers
 	row, trouble := newPoolRow(p, now)
 	query := r.URL.Query()
 	view := poolView{
-		Row: row, Status: p.PoolStatus, Problem: trouble, Command: p.Spec.Pool.Program(),
+		Row: row, Status: p.Status, Problem: trouble, Command: p.Status.Spec.Pool.Program(), MCPSessions: p.MCPSessions,
 		Filter: query.Get("state"), Search: strings.TrimSpace(query.Get("q")),
 	}
 	if p.Rollout != nil {
 		total := p.Rollout.Done + len(p.Rollout.Waiting) + len(p.Rollout.Current)
 		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
 	}
-	rowOf := func(i int) workerRow {
-		return newWorkerRow(workers.Workers[i], p.Workers[i], p.PoolStatus, now)
-	}
-	shown := make([]int, 0, len(workers.Workers))
-	for i := range workers.Workers {
-		if !workers.Workers[i].State.InService() {
+	rowOf := func(i int) workerRow { return newWorkerRow(p.Workers[i], p.SpecVersion, now) }
+	shown := make([]int, 0, len(p.Workers))
+	for i := range p.Workers {
+		if !p.Workers[i].State.InService() {
 			view.Out++
 		}
 		if view.Filter+view.Search == "" || view.shows(rowOf(i)) {
@@ -168,12 +162,13 @@ func (p *poolView) shows(w workerRow) bool {
 	return strings.Contains(text, strings.ToLower(p.Search))
 }
 
-func newWorkerRow(w api.Worker, entry api.RosterEntry, status api.PoolStatus, now time.Time) workerRow {
+// newWorkerRow is the row of a worker of a pool whose spec has this version.
+func newWorkerRow(w api.Worker, version int64, now time.Time) workerRow {
 	row := workerRow{
-		Worker: w, Slot: entry.Slot, Name: w.Worker, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
+		Worker: w, Name: w.Worker, Uptime: time.Duration(w.UptimeS * float64(time.Second)),
 		Reason:  cmp.Or(w.ReasonOutOfService(), strings.Join(w.Warnings, " ")),
 		FailsIn: time.Duration(w.FailsInS * float64(time.Second)),
-		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
+		OldSpec: w.SpecVersion != 0 && w.SpecVersion < version,
 	}
 	if w.Score != nil {
 		row.Score = strconv.FormatFloat(*w.Score, 'f', 0, 64)

@@ -31,7 +31,6 @@ type workerView struct {
 	Row     workerRow
 	State   api.WorkerState // the zero value if the worker did not answer
 	Process *api.ProcessReport
-	Resting bool
 	Limits  []string
 	Charts  []plot // of its samples
 	// SamplesMissing is why plots are missing; "" if none is.
@@ -72,7 +71,7 @@ func (v *visit) workerPage() error {
 	view, p := v.workerFacts(status, pool, slot)
 	view.Temporal = v.d.workflowURL(api.WorkerWorkflowID(pool, slot))
 	if v.principal.Has(access.Admin) && !status.value.Ended {
-		resting := view.Resting && !slices.Contains(status.value.StoppedForMemory, slot) // by an operator
+		resting := view.Row.Entry.Resting && !slices.Contains(status.value.StoppedForMemory, slot) // by an operator
 		view.Actions = workerActions(pool, slot, view.Row.State, resting, view.Row.Lease)
 	}
 	p.Title, p.Nav, p.Data = view.Row.Name, "fleet", view
@@ -104,7 +103,6 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
 	asking.Wait()
 
-	entry := status.value.Workers[0]
 	reports := reportsOf(hosts.value)
 	w := tempool.RosterOf(status.value, reports).Workers[0]
 	process, reported := reports.Processes[w.Worker]
@@ -113,9 +111,8 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	} else if w.Error = tempool.NoAnswer(stateErr, limit); w.Error != "" {
 		p.Trouble = append(p.Trouble, w.Worker+": "+w.ReasonOutOfService()+".")
 	}
-	view.Row = newWorkerRow(w, entry, status.value, time.Now())
+	view.Row = newWorkerRow(w, status.value.SpecVersion, time.Now())
 	view.Row.Reason = w.Reason
-	view.Resting = entry.Resting
 	if reported && process.Incarnation == w.Incarnation {
 		view.Process = &process
 	}

@@ -71,10 +71,10 @@ type setup struct {
 	poolsErr  error
 }
 
+// poolFacts are a pool as the hosts reported, and its workers out of service as they answer themselves.
 type poolFacts struct {
-	api.PoolStatus
-	workers api.PoolWorkers // those out of service as they answer themselves
-	err     error
+	api.PoolWorkers
+	err error
 }
 
 // concurrentExaminations bounds how many hosts are examined concurrently.
@@ -105,23 +105,20 @@ func (a *app) examine(ctx context.Context) setup {
 			s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
 		}
 	})
-	s.pools, s.poolsErr = allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
-		status, err := p.Running(ctx)
-		status.Pool = p.Name()
-		return poolFacts{PoolStatus: status, err: err}, nil
-	})
 	var reports tempool.Reports
 	for _, h := range s.hosts {
 		reports.Add(h.ID, h.Heartbeat)
 	}
-	views := make([]api.PoolWorkers, len(s.pools))
+	s.pools, s.poolsErr = allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
+		status, err := p.Running(ctx)
+		status.Pool = p.Name()
+		return poolFacts{tempool.RosterOf(status, reports), err}, nil
+	})
+	views := make([]api.PoolWorkers, len(s.pools)) // share the workers of s
 	for i, p := range s.pools {
-		views[i] = tempool.RosterOf(p.PoolStatus, reports)
+		views[i] = p.PoolWorkers
 	}
 	tempool.AskOutOfService(ctx, views, stateOf(cp))
-	for i := range s.pools {
-		s.pools[i].workers = views[i]
-	}
 	return s
 }
 

@@ -334,13 +334,13 @@ func (d *diagnosis) placement(s setup) {
 				message(p.err))
 			continue
 		}
-		if label := p.Spec.Pool.Placement; !slices.Contains(labels, label) {
+		if label := p.Status.Spec.Pool.Placement; !slices.Contains(labels, label) {
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
 		} else {
-			d.health(subject, p.Rollout, policy.NewReport(p.PoolStatus, p.workers, s.now))
+			d.health(subject, p.Rollout, policy.NewReport(p.PoolWorkers, s.now))
 		}
-		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
+		if set := p.Status.Spec.Pool; root && set.Kind == spec.KindProcess && set.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
 				"its workers run as root, like the agent")
 		}

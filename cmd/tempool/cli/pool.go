@@ -59,11 +59,7 @@ func viewOf(ctx context.Context, p pool) (poolView, error) {
 	if err != nil || workers.Ended {
 		return poolView{PoolWorkers: workers}, err
 	}
-	status, err := p.Running(ctx)
-	if err != nil {
-		return poolView{}, err
-	}
-	report := policy.NewReport(status, workers, time.Now())
+	report := policy.NewReport(workers, time.Now())
 	return poolView{workers, &report}, nil
 }
 
@@ -186,7 +182,7 @@ func summarize(p pool, ctx context.Context) (poolSummary, error) {
 	summary := poolSummary{Pool: p.Name(), Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion,
 		Stopping: s.Stopping, Rollout: s.Rollout}
 	if s.Ready < s.Size { // a worker that crashes repeatedly reports to its pool only what lasts
-		asked := []api.PoolWorkers{tempool.RosterOf(s, tempool.Reports{})}
+		asked := []api.PoolWorkers{s.View()}
 		tempool.AskOutOfService(ctx, asked,
 			func(ctx context.Context, _ string, slot int) (api.WorkerState, error) { return p.State(ctx, slot) })
 		summary.Ready = asked[0].Ready

@@ -10,7 +10,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/spec"
 )
 
 func exampleView() api.PoolWorkers {
@@ -75,7 +74,7 @@ func TestPsTopAndStatusShowTheLastMinute(t *testing.T) {
 		ErrorsPerSecond: map[string]float64{"worker_error": 0.125, "queue_full": 1.5},
 		Processes:       map[string]int64{"failed": 2},
 		WaitingMS:       api.Percentiles{P95: 12.5, P99: 250}, ServingMS: api.Percentiles{P50: 3, P95: 48.2, P99: 1800}}
-	fake := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python"}}})
+	fake := newFakeControlPlane(&fakePool{name: "python", view: view})
 	summary := "12.3 calls/s, 1.6 errors/s, p95 48ms after waiting 12ms"
 	require.Contains(t, succeed(t, fake, "ps", "python").out, "Workers (2/4 ready), "+summary+"\n")
 	require.Contains(t, succeed(t, fake, "ps").out, "Workers (2/4 ready), "+summary+"\n")
@@ -139,9 +138,8 @@ func TestPoolStatusShowsProblemsWhatToDoAndFullReasons(t *testing.T) {
 	view := exampleView()
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].RestartsByReason = 2468, map[string]int64{"start_failed": 2}
-	f := newFakeControlPlane(&fakePool{name: "python", view: view, statuses: []api.PoolStatus{{Pool: "python", Size: 4,
-		Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true, ReasonCode: api.ReasonGaveUp},
-			{Slot: 2}}}}})
+	view.Workers[1].Entry = api.RosterEntry{Slot: 1, Resting: true, ReasonCode: api.ReasonGaveUp}
+	f := newFakeControlPlane(&fakePool{name: "python", view: view})
 	r := succeed(t, f, "pool", "status", "python")
 	require.True(t, strings.HasPrefix(r.out, lines(
 		"Pool python is short of workers: 2 of 4 are in service. A rolling restart is under way: apply of spec version 7, "+
