@@ -5,24 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions/affinity"
 )
-
-// Bindings records which worker of this host each session prefers.
-type Bindings interface {
-	Where(pool, session string) (worker string)
-	Counts(pool string) map[string]int
-	Closed(pool string) []string
-	Page(worker, after string, limit int) (sessions []string, more bool)
-	// Move binds a session to the worker to, if it is bound to from, to no worker, or to that worker already.
-	Move(pool, session, from, to string) bool
-	UnbindFrom(pool, session, worker string)
-	Close(worker string, lasting time.Duration)
-}
 
 // Hooks calls the session hooks of the workers on this host.
 type Hooks interface {
@@ -34,9 +22,11 @@ type Hooks interface {
 // Sessions implements the activities about the sessions of one host. All of them are idempotent.
 type Sessions struct {
 	Host     string
-	Bindings Bindings
+	Bindings *affinity.Table
 	Hooks    Hooks
 	Temporal HeartbeatClient
+	// Move binds a session to the worker to, if it is bound to from, to no worker, or to that worker already.
+	Move func(pool, session, from, to string) bool
 	// HasReadyProcess reports whether the worker has a ready process on this host.
 	HasReadyProcess func(worker string) bool
 	// SessionExists returns nil if the pool's store has the session, and api.ErrSessionNotFound if it has not. Any other
@@ -125,7 +115,7 @@ func (s *Sessions) BindSessions(_ context.Context,
 		return result, notReady
 	}
 	for _, session := range r.Sessions {
-		if !s.Bindings.Move(pool, session, r.From, r.To) {
+		if !s.Move(pool, session, r.From, r.To) {
 			result.Failed = append(result.Failed, api.SessionFailure{
 				Session: session, Code: api.CodeSuperseded, Reason: "moved to " + s.Bindings.Where(pool, session) + " meanwhile",
 			})
@@ -133,9 +123,7 @@ func (s *Sessions) BindSessions(_ context.Context,
 	}
 	// the process ended meanwhile, and its bindings may have been removed before these were made
 	if !s.HasReadyProcess(r.To) {
-		for _, session := range r.Sessions {
-			s.Bindings.UnbindFrom(pool, session, r.To)
-		}
+		s.unbind(pool, r.To, r.Sessions)
 		return api.BindSessionsResult{}, notReady
 	}
 	return result, nil
@@ -147,10 +135,14 @@ func (s *Sessions) UnbindSessions(_ context.Context, r api.UnbindSessionsRequest
 	if err != nil {
 		return nonRetryable(api.CodeInvalid, err.Error())
 	}
-	for _, session := range r.Sessions {
-		s.Bindings.UnbindFrom(pool, session, r.Worker)
-	}
+	s.unbind(pool, r.Worker, r.Sessions)
 	return nil
+}
+
+func (s *Sessions) unbind(pool, worker string, sessions []string) {
+	for _, session := range sessions {
+		s.Bindings.Put(pool, session, "", func(bound string, _ bool) bool { return bound == worker })
+	}
 }
 
 // ExcludeFromSessions prevents new bindings to a worker for r.For; 0 allows them again.

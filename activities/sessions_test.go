@@ -13,33 +13,17 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
-// fakeBindings are the bindings of pool p on one host.
-type fakeBindings map[string]string
-
-func (s fakeBindings) Where(_, session string) string { return s[session] }
-func (s fakeBindings) Counts(string) map[string]int   { return map[string]int{"p/0": len(s)} }
-func (s fakeBindings) Closed(string) []string         { return []string{"p/1"} }
-func (s fakeBindings) Page(_, after string, _ int) ([]string, bool) {
-	return []string{after + "+"}, true
-}
-func (s fakeBindings) Close(worker string, lasting time.Duration) {
-	s["closed"] = worker + lasting.String()
-}
-func (s fakeBindings) Move(_, session, from, to string) (moved bool) {
-	if now := s[session]; now != "" && now != from && now != to {
-		return false
+// boundTo binds sessions of pool p to workers.
+func boundTo(workers map[string]string) *affinity.Table {
+	table := affinity.New(nil)
+	for session, worker := range workers {
+		table.Put("p", session, worker, func(string, bool) bool { return true })
 	}
-	s[session] = to
-	return true
-}
-
-func (s fakeBindings) UnbindFrom(_, session, worker string) {
-	if s[session] == worker {
-		delete(s, session)
-	}
+	return table
 }
 
 type hookFunc func(ctx context.Context, worker, hook, session string) (bool, error)
@@ -152,34 +136,41 @@ func TestACancelledHookCancelsTheActivity(t *testing.T) {
 }
 
 func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
-	bound := fakeBindings{"mine": "p/0", "taken": "p/2"}
+	table := boundTo(map[string]string{"mine": "p/0", "taken": "p/2"})
 	readyChecks := 2 // checks that find a ready process
-	s := &Sessions{Host: "here", Bindings: bound,
+	s := &Sessions{Host: "here", Bindings: table,
+		Move: func(pool, session, from, to string) bool {
+			_, done := table.Put(pool, session, to, func(bound string, _ bool) bool {
+				return bound == "" || bound == from
+			})
+			return done
+		},
 		HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
 	var result api.BindSessionsResult
 	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
 	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
-	require.Equal(t, fakeBindings{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
+	require.Equal(t, map[string]int{"p/1": 2, "p/2": 1}, table.Counts("p"))
 	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}},
 		result.Failed)
 
 	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	readyChecks = 1 // the process ends between the checks
 	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
-	require.Equal(t, fakeBindings{"taken": "p/2"}, bound)
+	require.Equal(t, map[string]int{"p/2": 1}, table.Counts("p"))
 	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil),
 		api.CodeInvalid)
 }
 
 func TestBindingsAreReportedAndRemoved(t *testing.T) {
-	bound := fakeBindings{"mine": "p/0"}
+	table := boundTo(map[string]string{"mine": "p/0", "other": "p/0"})
+	table.Close("p/1", time.Hour)
 	var storeErr error
-	s := &Sessions{Bindings: bound, SessionExists: func(context.Context, string, string) error { return storeErr }}
+	s := &Sessions{Bindings: table, SessionExists: func(context.Context, string, string) error { return storeErr }}
 	var result api.SessionBindingsResult
 	require.NoError(t, runActivity(t, s.SessionBindings,
 		api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
-	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Excluded: []string{"p/1"}, Bound: "p/0",
-		Page: []string{"a+"}, More: true}, result)
+	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 2}, Excluded: []string{"p/1"}, Bound: "p/0",
+		Page: []string{"mine"}, More: true}, result)
 	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"),
 		api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
 		var other api.SessionBindingsResult
@@ -188,13 +179,13 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 	}
 	require.NoError(t, runActivity(t, s.UnbindSessions,
 		api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
-	require.Contains(t, bound, "mine")
+	require.Equal(t, "p/0", table.Where("p", "mine"))
 	require.NoError(t, runActivity(t, s.UnbindSessions,
 		api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
-	require.NotContains(t, bound, "mine")
+	require.Empty(t, table.Where("p", "mine"))
 	require.NoError(t, runActivity(t, s.ExcludeFromSessions,
 		api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
-	require.Equal(t, "p/01m0s", bound["closed"])
+	require.Equal(t, []string{"p/0", "p/1"}, table.Closed("p"))
 	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil),
 		api.CodeInvalid)
 }

@@ -60,7 +60,8 @@ func (g *Gateway) putBinding(ctx context.Context, r *http.Request, b api.BindReq
 	if err := g.Locate(ctx, pool, worker); err != nil {
 		return api.SessionBinding{}, err
 	}
-	if _, bound := g.config.Affinity.Bind(pool, session, worker); !bound {
+	accepts := func(bound string, closed bool) bool { return bound == worker || !closed }
+	if !g.BindSession(pool, session, worker, accepts) {
 		return api.SessionBinding{}, api.Errorf(api.CodeDraining,
 			"%s accepts no more sessions: it is draining, or its sessions are moving to other workers",
 			worker).After(time.Second)
@@ -74,7 +75,8 @@ func (g *Gateway) deleteBinding(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g.config.Affinity.UnbindUnless(pool, session, r.URL.Query().Get("keep"))
+	keep := r.URL.Query().Get("keep")
+	g.config.Affinity.Put(pool, session, "", func(bound string, _ bool) bool { return bound != keep })
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

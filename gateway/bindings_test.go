@@ -12,13 +12,8 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
-// table is an affinity.Table as the dispatcher needs it.
-type table struct{ *affinity.Table }
-
-func (t table) Follow(pool, session, was, worker string) { t.Table.Follow(pool, session, was, worker) }
-
 func withBindings(t *affinity.Table) option {
-	return withConfig(func(config *Config) { config.Affinity = table{t} })
+	return withConfig(func(config *Config) { config.Affinity = t })
 }
 
 func TestBindingsAreAskedAndSet(t *testing.T) {

@@ -123,7 +123,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 	e.control = newFakeControl("here", e.spec)
 	e.config = Config{
 		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
-			CheckEvery: 10 * time.Millisecond, Affinity: table{affinity.New(nil)}, Events: events.New("here")},
+			CheckEvery: 10 * time.Millisecond, Affinity: affinity.New(nil), Events: events.New("here")},
 		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(), InWorker: e.processes.Contains,
 		Sessions: fakeSessions{embedded.InMemory(sessions.Config{})}, Copies: &fakeCopies{}, Samples: fakeSamples,
 		Fleet: emptyFleet{},

@@ -234,7 +234,7 @@ func (a *Agent) readMemory() (hostMemory, error) { return readHostMemory(a.confi
 func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error) {
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: pool.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log,
-			Score: a.host.Score, Affinity: a.stores.Bindings(), Unhealthy: a.host.CallsFail, Events: a.events,
+			Score: a.host.Score, Affinity: a.stores.Affinity, Unhealthy: a.host.CallsFail, Events: a.events,
 			Tracer: a.traces.tracer},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
 		Sessions: a.stores, Copies: a.stores, Logs: a.processes.Logs(), Samples: a.host.RecentSamples,
@@ -401,8 +401,8 @@ func epochOptions(capacity int) sdkworker.Options {
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
 func (a *Agent) startActivityWorkers() error {
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.Bindings(), Hooks: a.gateway,
-		Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.SessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.Affinity, Move: a.stores.MoveSession,
+		Hooks: a.gateway, Temporal: a.temporal, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.SessionExists}
 	own := a.newWorker(api.HostQueue(a.config.HostID),
 		sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
 	register(own, map[string]any{

@@ -253,6 +253,16 @@ func (d *Dispatcher) workerOf(pool, session string) string {
 	return worker
 }
 
+// BindSession is Put of the affinity table. It emits that the session is bound to another worker than before.
+func (d *Dispatcher) BindSession(pool, session, worker string, may func(bound string, closed bool) bool) bool {
+	was, done := d.config.Affinity.Put(pool, session, worker, may)
+	if done && was != worker {
+		d.config.Events.Emit(api.EventSessionBound, api.PoolSource(pool), time.Now(),
+			api.SessionEvent{Host: d.config.HostID, Session: session, From: was, Worker: worker})
+	}
+	return done
+}
+
 // unreserve opens a worker again that was reserved for a client.
 func (u *upstream) unreserve() {
 	u.pool.mu.Lock()

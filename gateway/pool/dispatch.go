@@ -222,7 +222,10 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		err = c.awaitAlone()
 	}
 	if err == nil && t.session != "" {
-		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
+		worker := c.Worker()
+		d.BindSession(t.pool, t.session, worker, func(bound string, closed bool) bool {
+			return bound == t.preferred && (bound == worker || !closed) // else it was moved meanwhile, and stays there
+		})
 	}
 	return err
 }

@@ -48,7 +48,7 @@ type Config struct {
 	// none.
 	Connect func(pool string, conn *wire.Conn, era string)
 	// Affinity remembers which worker served a session.
-	Affinity Affinity
+	Affinity *affinity.Table
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
 	// Unhealthy reports that calls have failed too often in a row (health.max_call_errors); replace says that they have
@@ -66,23 +66,6 @@ type Config struct {
 	Events *events.Log
 	// Logger's default is slog.Default().
 	Logger *slog.Logger
-}
-
-// Affinity maps sessions to the workers that served them, as an affinity.Table does, which documents its methods. They
-// must be fast and safe for concurrent use.
-type Affinity interface {
-	Lookup(pool, session string) (worker string, found bool)
-	// Follow records that worker serves a session that Lookup had bound to was, "" for none.
-	Follow(pool, session, was, worker string)
-	// ForgetLookups drops the statistics of a pool that is not used any more.
-	ForgetLookups(pool string)
-	// Page lists sessions bound to a worker after one, and whether there are more.
-	Page(worker, after string, limit int) (sessions []string, more bool)
-
-	Bindings(pool, after string, limit int) (page []affinity.Binding, more bool)
-	Where(pool, session string) (worker string)
-	Bind(pool, session, worker string) (was string, bound bool)
-	UnbindUnless(pool, session, worker string)
 }
 
 // PlainUpstream sends calls to one worker of protocol none.

@@ -44,7 +44,7 @@ func TestCallToAnEvictedPoolUsesItsSuccessor(t *testing.T) {
 }
 
 func TestPoolInUseIsNotEvicted(t *testing.T) {
-	config := Config{Affinity: bindings{affinity.New(nil)}}
+	config := Config{Affinity: affinity.New(nil)}
 	p := newPoolState(&Dispatcher{config: config, evictAfter: time.Minute}, "p")
 	now := time.Now()
 	require.True(t, p.unusedLocked(now))
@@ -61,7 +61,7 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 
 func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
 	table := affinity.New(nil)
-	d := &Dispatcher{config: Config{Affinity: bindings{table}}, evictAfter: time.Minute, pools: map[string]*poolState{}}
+	d := &Dispatcher{config: Config{Affinity: table}, evictAfter: time.Minute, pools: map[string]*poolState{}}
 	for _, pool := range []string{"old", "new"} {
 		d.pools[pool] = newPoolState(d, pool)
 		table.Lookup(pool, "session")
@@ -72,13 +72,6 @@ func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
 	require.True(t, d.pools["old"].evict(now.Add(time.Minute)))
 	require.Len(t, table.Pools(), 1)
 	require.Contains(t, table.Pools(), "new")
-}
-
-// bindings are an Affinity.
-type bindings struct{ *affinity.Table }
-
-func (b bindings) Follow(pool, session, was, worker string) {
-	b.Table.Follow(pool, session, was, worker)
 }
 
 func TestUnknownPoolLeavesNoState(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -72,7 +73,7 @@ func newEnv(t *testing.T) *env {
 	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
 	require.NoError(t, err)
 	e.dispatcher = New(Config{HostID: "here", Control: e.control, Processes: e.processes,
-		Affinity: bindings{affinity.New(nil)},
+		Affinity: affinity.New(nil), Events: events.New("here"),
 		Unhealthy: func(worker string, incarnation int64, reason string, replace bool) {
 			e.mu.Lock()
 			defer e.mu.Unlock()

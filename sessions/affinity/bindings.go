@@ -60,39 +60,6 @@ func (t *Table) eachLocked(pool string, do func(session, worker string)) {
 	}
 }
 
-// UnbindUnless removes a session's binding unless it is to this worker; "" removes any.
-func (t *Table) UnbindUnless(pool, session, worker string) {
-	t.unbindIf(pool, session, func(bound string) bool { return bound != worker })
-}
-
-// UnbindFrom removes a session's binding if it is to this worker.
-func (t *Table) UnbindFrom(pool, session, worker string) {
-	t.unbindIf(pool, session, func(bound string) bool { return bound == worker })
-}
-
-func (t *Table) unbindIf(pool, session string, matches func(worker string) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.bindings.Get(key(pool, session)); e != nil && matches(e.Value) {
-		t.bindings.Remove(e)
-	}
-}
-
-// Follow binds the session to the worker that serves it if its binding is still was, the worker it was bound to when
-// this one was chosen ("" for none). Otherwise the session was moved meanwhile and stays where it is. Follow adds no
-// session to a closed worker. It reports whether the session was not bound to this worker before.
-func (t *Table) Follow(pool, session, was, worker string) (bound bool) {
-	now, id := t.now().UnixMilli(), key(pool, session)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	current := t.workerLocked(id, now)
-	if current == was && (current == worker || !t.closedLocked(worker, now)) {
-		t.bindLocked(id, pool, worker, now)
-		return current != worker
-	}
-	return false
-}
-
 // Where returns the worker that a session is bound to, or "". It counts no lookup and extends no binding.
 func (t *Table) Where(pool, session string) (worker string) {
 	now := t.now().UnixMilli()
@@ -106,19 +73,6 @@ func (t *Table) workerLocked(id string, now int64) string {
 		return e.Value
 	}
 	return ""
-}
-
-// Move binds a session to the worker to, closed or not, unless it is bound to a worker other than from and to. It
-// reports whether the session is now bound to that worker.
-func (t *Table) Move(pool, session, from, to string) bool {
-	now, id := t.now().UnixMilli(), key(pool, session)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if current := t.workerLocked(id, now); current != "" && current != from && current != to {
-		return false
-	}
-	t.bindLocked(id, pool, to, now)
-	return true
 }
 
 // Counts returns the number of bindings of each worker of a pool that has any.

@@ -14,12 +14,12 @@ import (
 func TestTheBindingsOfAPoolAreListedInPages(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
-	table.Bind("p", "gone", "p/0")
+	table.Put("p", "gone", "p/0", always)
 	now = now.Add(DefaultTTL)
-	table.Bind("p", "b", "p/1")
-	table.Bind("p", "a", "p/0")
-	table.Bind("p", "c", "p/0")
-	table.Bind("pp", "a", "pp/0")
+	table.Put("p", "b", "p/1", always)
+	table.Put("p", "a", "p/0", always)
+	table.Put("p", "c", "p/0", always)
+	table.Put("pp", "a", "pp/0", always)
 	page, more := table.Bindings("p", "", 2)
 	require.Equal(t, []Binding{{"a", "p/0"}, {"b", "p/1"}}, page)
 	require.True(t, more)
@@ -27,10 +27,8 @@ func TestTheBindingsOfAPoolAreListedInPages(t *testing.T) {
 	require.Equal(t, []Binding{{"c", "p/0"}}, page)
 	require.False(t, more)
 
-	table.UnbindUnless("p", "a", "p/0")
-	require.Equal(t, "p/0", table.Where("p", "a"))
-	table.UnbindUnless("p", "a", "p/1")
-	table.UnbindUnless("p", "b", "")
+	table.Put("p", "a", "", always)
+	table.Put("p", "b", "", always)
 	page, _ = table.Bindings("p", "", 9)
 	require.Equal(t, []Binding{{"c", "p/0"}}, page)
 }
@@ -41,8 +39,8 @@ func TestPagesOfAnySizeListAllBindings(t *testing.T) {
 	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(300) {
 		b := Binding{fmt.Sprintf("%03d", i), fmt.Sprint("p/", i%3)}
 		all = append(all, b)
-		table.Bind("p", b.Session, b.Worker)
-		table.Bind("pp", b.Session, "pp/0")
+		table.Put("p", b.Session, b.Worker, always)
+		table.Put("pp", b.Session, "pp/0", always)
 	}
 	slices.SortFunc(all, func(a, b Binding) int { return strings.Compare(a.Session, b.Session) })
 	for _, limit := range []int{1, 2, 7, 100, 299, 300, 301, 1000} {
@@ -61,7 +59,7 @@ func TestPagesOfAnySizeListAllBindings(t *testing.T) {
 func TestASmallPageCollectsFewBindings(t *testing.T) {
 	table := New(nil)
 	for i := range 10_000 {
-		table.Bind("p", fmt.Sprint(i), "p/0")
+		table.Put("p", fmt.Sprint(i), "p/0", always)
 	}
 	require.LessOrEqual(t, testing.AllocsPerRun(3, func() { table.Bindings("p", "", 1) }), 5.0)
 }

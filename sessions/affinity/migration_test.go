@@ -8,45 +8,50 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFollowDoesNotUndoAMove(t *testing.T) {
+func TestPutAsksAndSaysWhatTheSessionWasBoundTo(t *testing.T) {
 	table := New(nil)
-	table.Follow("p", "s", "", "p/0")
-	require.Equal(t, "p/0", table.Where("p", "s"))
-	table.Follow("p", "s", "p/0", "p/1")
-	require.Equal(t, "p/1", table.Where("p", "s"), "the last worker that served it")
-	require.True(t, table.Move("p", "s", "p/1", "p/2"))
-	table.Follow("p", "s", "p/1", "p/1")
-	require.Equal(t, "p/2", table.Where("p", "s"))
-	require.Empty(t, table.stats, "Where counts no lookup")
-}
-
-func TestMoveFailsIfTheSessionIsBoundToAThirdWorker(t *testing.T) {
-	table := New(nil)
-	require.True(t, table.Move("p", "s", "p/0", "p/1"), "an unbound session")
-	require.True(t, table.Move("p", "s", "p/0", "p/1"), "again")
-	require.False(t, table.Move("p", "s", "p/0", "p/2"))
-	require.True(t, table.Move("p", "s", "p/1", "p/2"))
-	table.UnbindFrom("p", "s", "p/1")
-	require.Equal(t, "p/2", table.Where("p", "s"))
-	table.UnbindFrom("p", "s", "p/2")
-	require.Empty(t, table.Where("p", "s"))
+	table.Close("p/1", time.Hour)
+	for _, c := range []struct {
+		was     string
+		to      string
+		closed  bool
+		refused bool
+	}{
+		{"", "p/1", true, true}, {"", "", false, false}, {"", "p/0", false, false}, {"p/0", "p/0", false, false},
+		{"p/0", "", false, true}, {"p/0", "p/1", true, false}, {"p/1", "p/2", false, true}, {"p/1", "", false, false},
+	} {
+		was, done := table.Put("p", "s", c.to, func(bound string, closed bool) bool {
+			require.Equal(t, c.was, bound)
+			require.Equal(t, c.closed, closed)
+			return !c.refused
+		})
+		require.Equal(t, c.was, was)
+		require.Equal(t, !c.refused, done)
+		if c.refused {
+			require.Equal(t, c.was, table.Where("p", "s"))
+		} else {
+			require.Equal(t, c.to, table.Where("p", "s"))
+		}
+	}
+	require.Empty(t, table.stats, "Put and Where count no lookup")
 }
 
 func TestAClosedWorkerKeepsItsSessionsAndAcceptsNoNewOnes(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
-	table.Bind("p", "old", "p/0")
+	table.Put("p", "old", "p/0", always)
 	table.Close("p/0", 2*time.Minute)
 	table.Close("q/0", time.Minute)
 	require.Equal(t, []string{"p/0"}, table.Closed("p"))
-	table.Follow("p", "new", "", "p/0")
+	ifOpen := func(_ string, closed bool) bool { return !closed }
+	table.Put("p", "new", "p/0", ifOpen)
 	require.Empty(t, table.Where("p", "new"))
 	now = now.Add(time.Minute)
-	table.Follow("p", "old", "p/0", "p/0")
+	table.Put("p", "old", "p/0", always)
 	now = now.Add(DefaultTTL - time.Second)
-	require.Equal(t, "p/0", table.Where("p", "old"), "Follow extends the binding")
+	require.Equal(t, "p/0", table.Where("p", "old"), "Put extends the binding")
 	require.Empty(t, table.Closed("p"))
-	table.Follow("p", "new", "", "p/0")
+	table.Put("p", "new", "p/0", ifOpen)
 	require.Equal(t, "p/0", table.Where("p", "new"))
 
 	table.Close("p/0", time.Hour)
@@ -60,13 +65,13 @@ func TestAClosedWorkerKeepsItsSessionsAndAcceptsNoNewOnes(t *testing.T) {
 func TestSessionsAreCountedPerWorkerAndListedInPages(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
-	table.Bind("p", "gone", "p/0")
+	table.Put("p", "gone", "p/0", always)
 	now = now.Add(DefaultTTL)
 	for i := range 5 {
-		table.Bind("p", fmt.Sprint("s", 4-i), "p/0")
+		table.Put("p", fmt.Sprint("s", 4-i), "p/0", always)
 	}
-	table.Bind("p", "other", "p/1")
-	table.Bind("pp", "s0", "pp/0")
+	table.Put("p", "other", "p/1", always)
+	table.Put("pp", "s0", "pp/0", always)
 	require.Equal(t, map[string]int{"p/0": 5, "p/1": 1}, table.Counts("p"))
 	page, more := table.Page("p/0", "", 3)
 	require.Equal(t, []string{"s0", "s1", "s2"}, page)

@@ -17,8 +17,8 @@ const (
 	MaxBindings = 100_000
 )
 
-// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Lookup, Follow, Where and
-// Move take well under a microsecond; the others scan all bindings.
+// Table binds sessions to workers. Its methods are safe for concurrent use. Put, Lookup and Where take well under
+// a microsecond; the others scan all bindings.
 type Table struct {
 	now func() time.Time
 
@@ -76,18 +76,23 @@ func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	return e.Value, true
 }
 
-// Bind binds a session to a worker, and returns the one that it was bound to, "" for none. It adds no session to a
-// closed worker: bound is false.
-func (t *Table) Bind(pool, session, worker string) (was string, bound bool) {
+// Put binds a session to the worker to, or removes its binding if to is "", provided that may agrees. may gets the
+// worker that the session is bound to, "" for none, and whether to accepts no further sessions. It runs under the lock
+// of the table, so it must be fast and must not use the table. Put returns that worker, and what may answered.
+func (t *Table) Put(pool, session, to string, may func(bound string, closed bool) bool) (was string, done bool) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was = t.workerLocked(id, now)
-	if was != worker && t.closedLocked(worker, now) {
-		return was, false
+	done = may(was, t.closedLocked(to, now))
+	switch e := t.bindings.Get(id); {
+	case !done:
+	case to != "":
+		t.bindLocked(id, pool, to, now)
+	case e != nil:
+		t.bindings.Remove(e)
 	}
-	t.bindLocked(id, pool, worker, now)
-	return was, true
+	return was, done
 }
 
 func (t *Table) bindLocked(id, pool, worker string, now int64) {

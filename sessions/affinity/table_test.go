@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func always(string, bool) bool { return true }
+
 func TestABindingExpiresAfterItsLastUse(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	table.SetTTL("short", time.Minute)
-	table.Bind("p", "s", "p/0")
-	table.Bind("short", "s", "short/0")
+	table.Put("p", "s", "p/0", always)
+	table.Put("short", "s", "short/0", always)
 	for range 3 {
 		now = now.Add(time.Minute - time.Millisecond)
 		_, found := table.Lookup("short", "s")
@@ -33,7 +35,7 @@ func TestABindingExpiresAfterItsLastUse(t *testing.T) {
 func TestUnbindWorkerRemovesAllItsBindings(t *testing.T) {
 	table := New(nil)
 	for i := range 30 {
-		table.Bind("p", fmt.Sprint(i), fmt.Sprint("p/", i%3))
+		table.Put("p", fmt.Sprint(i), fmt.Sprint("p/", i%3), always)
 	}
 	require.Equal(t, 10, table.UnbindWorker("p/1"))
 	require.Zero(t, table.UnbindWorker("p/1"))
@@ -48,7 +50,7 @@ func TestTheLeastRecentlyUsedBindingIsEvictedAtMaxBindings(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	for i := range MaxBindings + 10 {
-		table.Bind("p", fmt.Sprint(i), "p/0")
+		table.Put("p", fmt.Sprint(i), "p/0", always)
 	}
 	require.Equal(t, MaxBindings, table.Len())
 	_, found := table.Lookup("p", "9")
@@ -63,7 +65,7 @@ func TestConcurrentUse(t *testing.T) {
 	for g := range 8 {
 		group.Go(func() {
 			for i := range 500 {
-				table.Bind("p", fmt.Sprint(i), fmt.Sprint("p/", g))
+				table.Put("p", fmt.Sprint(i), fmt.Sprint("p/", g), always)
 				table.Lookup("p", fmt.Sprint(i))
 				if i%50 == 0 {
 					table.UnbindWorker(fmt.Sprint("p/", g))
@@ -80,10 +82,10 @@ func TestLookupReturnsTheLastBoundWorkerAndIsCounted(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	require.Empty(t, table.Pools())
-	table.Bind("p", "s", "p/0")
-	table.Bind("p", "s", "p/1")
-	table.Bind("p", "a/b", "p/0")
-	table.Bind("q", "s", "q/0")
+	table.Put("p", "s", "p/0", always)
+	table.Put("p", "s", "p/1", always)
+	table.Put("p", "a/b", "p/0", always)
+	table.Put("q", "s", "q/0", always)
 	for range 2 {
 		worker, found := table.Lookup("p", "s")
 		require.True(t, found)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 )
 
 // Stats counts what happens to sessions.
@@ -97,45 +96,16 @@ func (s observedStore) IDs(ctx context.Context) (_ []string, err error) {
 	return s.Store.IDs(ctx)
 }
 
-// Bindings are the bindings of this host, with new ones emitted, and the moves of migrations counted and
-// emitted.
-type Bindings struct {
-	*affinity.Table
-	to *Observer
-}
-
-// Bindings are those of this host.
-func (s *Stores) Bindings() Bindings { return Bindings{s.Affinity, s.observer} }
-
-// Follow is that of affinity.Table.
-func (b Bindings) Follow(pool, session, was, worker string) {
-	if b.Table.Follow(pool, session, was, worker) {
-		b.emitBound(pool, session, was, worker)
-	}
-}
-
-func (b Bindings) emitBound(pool, session, was, worker string) {
-	b.to.Emit(api.EventSessionBound, api.PoolSource(pool), time.Now(),
-		api.SessionEvent{Host: b.to.HostID, Session: session, From: was, Worker: worker})
-}
-
-// Bind is that of affinity.Table.
-func (b Bindings) Bind(pool, session, worker string) (was string, bound bool) {
-	was, bound = b.Table.Bind(pool, session, worker)
-	if bound && was != worker {
-		b.emitBound(pool, session, was, worker)
-	}
-	return was, bound
-}
-
-// Move is that of affinity.Table.
-func (b Bindings) Move(pool, session, from, to string) bool {
-	before := b.Where(pool, session)
-	done := b.Table.Move(pool, session, from, to)
-	b.to.Stats.Moved(done)
-	if done && before != to { // else it is a repetition
-		b.to.Emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
-			api.SessionEvent{Host: b.to.HostID, Session: session, From: from, Worker: to})
+// MoveSession binds a session to the worker to, closed or not, unless it is bound to a worker other than from and to.
+// It reports whether the session is now bound to that worker, and counts and emits the move.
+func (s *Stores) MoveSession(pool, session, from, to string) bool {
+	was, done := s.Affinity.Put(pool, session, to, func(bound string, _ bool) bool {
+		return bound == "" || bound == from || bound == to
+	})
+	s.observer.Stats.Moved(done)
+	if done && was != to { // else it is a repetition
+		s.observer.Emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
+			api.SessionEvent{Host: s.hostID, Session: session, From: from, Worker: to})
 	}
 	return done
 }

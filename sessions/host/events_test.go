@@ -11,7 +11,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker/metrics"
 )
@@ -66,46 +65,12 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 func TestAMoveIsEmittedOnce(t *testing.T) {
 	observer := testObserver()
 	seen := emitted(observer)
-	bindings := Bindings{affinity.New(nil), observer}
-	require.True(t, bindings.Move("p", "s", "p/0", "p/1"))
-	require.True(t, bindings.Move("p", "s", "p/0", "p/1"), "a repeated activity")
-	require.False(t, bindings.Move("p", "s", "p/0", "p/2"))
-	require.Equal(t, []string{"session.migrated /pools/p s"}, *seen)
-}
-
-func TestABindingIsEmittedOnceUntilTheSessionHasAnotherWorker(t *testing.T) {
-	observer := testObserver()
-	seen := emitted(observer)
-	bindings := Bindings{affinity.New(nil), observer}
-	bindings.Follow("p", "s", "", "p/0")
-	bindings.Follow("p", "s", "p/0", "p/0")
-	bindings.Follow("p", "s", "p/1", "p/2") // it was moved meanwhile
-	bindings.Follow("p", "s", "p/0", "p/1")
-	bindings.Bind("p", "s", "p/2")
-	bindings.Bind("p", "s", "p/2")
-	require.Equal(t, []string{"session.bound /pools/p s", "session.bound /pools/p s", "session.bound /pools/p s"}, *seen)
-}
-
-// Another request binds the session while one does: each event names the worker that the session left.
-func TestABindingIsEmittedWithTheWorkerThatTheSessionLeft(t *testing.T) {
-	for at := 1; at <= 3; at++ { // each time that Bind reads the clock
-		observer := testObserver()
-		var events []api.SessionEvent
-		observer.Emit = func(_, _ string, _ time.Time, data any) { events = append(events, data.(api.SessionEvent)) }
-		var bindings Bindings
-		asked := 0
-		bindings = Bindings{affinity.New(func() time.Time {
-			if asked++; asked == at {
-				bindings.Bind("p", "s", "p/1")
-			}
-			return time.Now()
-		}), observer}
-		bindings.Bind("p", "s", "p/2")
-		was := ""
-		for _, e := range events {
-			require.Equal(t, was, e.From, "%+v", events)
-			was = e.Worker
-		}
-		require.Equal(t, "p/2", was)
-	}
+	s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), Pools{}, observer)
+	require.True(t, s.MoveSession("p", "s", "p/0", "p/1"), "an unbound session")
+	require.True(t, s.MoveSession("p", "s", "p/0", "p/1"), "a repeated activity")
+	require.False(t, s.MoveSession("p", "s", "p/0", "p/2"), "it is bound to a third worker")
+	s.Affinity.Close("p/2", time.Hour)
+	require.True(t, s.MoveSession("p", "s", "p/1", "p/2"), "a closed worker")
+	require.Equal(t, "p/2", s.Affinity.Where("p", "s"))
+	require.Equal(t, []string{"session.migrated /pools/p s", "session.migrated /pools/p s"}, *seen)
 }

@@ -315,7 +315,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 		known[m.Name] = true
 	}
 	bound := affinity.New(nil)
-	bound.Bind("p", "s", "p/0")
+	bound.Put("p", "s", "p/0", func(string, bool) bool { return true })
 	bound.Lookup("p", "s")
 	bound.Lookup("p", "none")
 	counted := NewSessionStats()

@@ -71,7 +71,7 @@ var rules = []rule{
 		"sessions/...", "spec"},
 		never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/...",
-		"internal/sleep", "internal/tracecontext"}},
+		"internal/sleep", "internal/tracecontext", "sessions/affinity"}},
 	{path: "gateway/peer", ours: []string{"gateway/access", "gateway/pool", "internal/balance", "internal/loopback",
 		"internal/sleep", "internal/tracecontext", "internal/transport"}},
 	{path: "gateway/mcp", ours: []string{"gateway/lease", "gateway/pool", "internal/sleep", "process/wire", "sessions",
