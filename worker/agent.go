@@ -25,6 +25,7 @@ import (
 	"github.com/tempool/tempool/gateway/lease"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/gateway/ui"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions/host"
 	"github.com/tempool/tempool/worker/metrics"
@@ -49,7 +50,7 @@ type Agent struct {
 	sessionStats *metrics.SessionStats
 	slots        *placementSlots
 	metrics      *metrics.Metrics
-	poolQueues   *poolQueues
+	poolQueues   *whileHere
 	outbox       *outbox
 	host         *activities.Host
 	events       *events.Log
@@ -67,7 +68,10 @@ type Agent struct {
 	goroutines     sync.WaitGroup
 	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
-	failed         chan error // the first fatal error of a Temporal worker
+	polling        context.Context // of poolQueues; stopPolling ends it, before background
+	stopPolling    context.CancelFunc
+	polled         sync.WaitGroup // by poolQueues
+	failed         chan error     // the first fatal error of a Temporal worker
 	hasFailed      atomic.Bool
 	stopOnce       sync.Once
 	stopErr        error
@@ -121,7 +125,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		transitions: metrics.NewTransitions(),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
-	a.poolQueues = newPoolQueues(logger, a.servePool)
+	a.polling, a.stopPolling = context.WithCancel(a.background)
 	a.traces = newTraces(ctx, config.Tracer, config.HostID, instance, logger)
 	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
 		connected.Close()
@@ -203,6 +207,7 @@ func (a *Agent) openProcesses(ctx context.Context, control lease.Control) (err e
 		return err
 	}
 	a.hostCalls.Find = a.processes.Get
+	a.poolQueues = a.newPoolQueues()
 	a.host = &activities.Host{
 		ID: a.config.HostID, Processes: a.processes, Temporal: a.temporal, Admit: a.admit, Promise: a.slots.promise,
 		Exhausted: a.slots.pause, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
@@ -286,6 +291,7 @@ func (a *Agent) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.polled.Go(func() { a.poolQueues.run(a.polling) })
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
@@ -328,7 +334,7 @@ func (a *Agent) processStarted(p *process.Process) {
 // processReady counts a process that became ready.
 func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
-	a.poolQueues.add(api.PoolOf(p.Worker()), p.AfterEnd)
+	sleep.Wake(a.poolQueues.wake)
 	a.stores.Add(p)
 	p.AfterEnd(func() {
 		if !p.HandedOver() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/logging/logtest"
-	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -37,43 +36,32 @@ func TestChangedFilesAreSignalledAndLogged(t *testing.T) {
 	require.Contains(t, log.String(), "file="+file)
 }
 
-func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
-	processes := supervisor(t)
-	one, two := t.TempDir(), t.TempDir()
-	f := newFileWatches(outboxTo(t, newFakeTemporal()).changed, processes, "h", slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { // as run does
-		for _, p := range f.pools {
-			p.close()
-		}
-	})
-	now := time.Now()
-	f.scan(now)
-	require.Empty(t, f.pools)
-
-	first := start(t, processes, "p/0", watching(one, "."), "sleep", "1000")
-	f.scan(now)
-	current := f.pools["p"]
-	require.NotNil(t, current.watcher)
-	f.scan(now)
-	require.Same(t, current, f.pools["p"], "nothing has changed")
-
-	second := start(t, processes, "p/1", watching(two, "."), "sleep", "1000")
-	f.scan(now)
-	require.Equal(t, two, f.pools["p"].dir)
-
-	for _, p := range []*process.Process{first, second} {
-		_, err := p.Stop(t.Context(), 0)
-		require.NoError(t, err)
+func TestAWatchDependsOnTheSpecsFilesAlone(t *testing.T) {
+	processes, dir := supervisor(t), t.TempDir()
+	f := newFileWatches(nil, processes, "h", slog.New(slog.DiscardHandler))
+	key := func(worker, dir string, paths ...string) any {
+		return f.key(start(t, processes, worker, watching(dir, paths...), "sleep", "1000"))
 	}
-	f.scan(now.Add(f.linger))
-	require.Contains(t, f.pools, "p", "the files of a program that cannot start stay watched")
-	f.scan(now.Add(f.linger + time.Second))
-	require.Empty(t, f.pools)
+	first := key("p/0", dir, ".")
+	require.Equal(t, first, key("p/1", dir, "."))
+	require.NotEqual(t, first, key("p/2", t.TempDir(), "."))
+	require.NotEqual(t, first, key("p/3", dir, "main.py"))
+	require.NotNil(t, key("p/4", dir), "the newest process ends the watch if its spec watches nothing")
+}
 
-	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
-	f.scan(now)
-	require.Contains(t, f.pools, "p")
-	start(t, processes, "p/3", watching(one), "sleep", "1000")
-	f.scan(now)
-	require.Empty(t, f.pools, "the newest spec watches nothing")
+func TestAWatchReportsWhatHasChangedSinceTheOldestProcess(t *testing.T) {
+	processes, control, dir := supervisor(t), newFakeTemporal(), t.TempDir()
+	f := newFileWatches(outboxTo(t, control).changed, processes, "h", slog.New(slog.DiscardHandler))
+	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
+	file := filepath.Join(dir, "main.py")
+	require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
+	newest := start(t, processes, "p/1", watching(dir, "."), "sleep", "1000")
+	end, err := f.open("p", newest)
+	require.NoError(t, err)
+	defer end()
+	require.Equal(t, api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}, control.next(t).message)
+
+	nothing, err := f.open("p", start(t, processes, "p/2", watching(dir), "sleep", "1000"))
+	require.NoError(t, err)
+	nothing()
 }

@@ -117,7 +117,6 @@ func TestAnAgentLeavesAlthoughItsOtherEndsTookTheirTime(t *testing.T) {
 		temporal := &leavingTemporal{}
 		connected := tempool.NewClient(temporal, "default")
 		a := &Agent{log: log, client: connected, stopBackground: func() {}, traces: &traces{},
-			poolQueues: newPoolQueues(log, nil),
 			membership: &membership{client: connected, hostID: "h", log: log, stop: func() {}, worker: idleWorker{}},
 			outbox: newOutbox(func(ctx context.Context, _, _ string, _ any, _ string) error {
 				<-ctx.Done()

@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
 	gatewaypool "github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -29,6 +30,11 @@ const (
 	// checkoutPatience is how long a workflow's checkout waits for a worker that another call has taken meanwhile. Then it
 	// waits in Temporal again, for any host.
 	checkoutPatience = time.Second
+	// poolQueueLinger is how long a pool's queue is polled after the pool's last process on this host has ended; after a
+	// crash the next process follows soon.
+	poolQueueLinger = 10 * time.Second
+	// poolQueueRetry is the delay after a failed start of a pool's Temporal worker.
+	poolQueueRetry = 2 * time.Second
 )
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
@@ -78,8 +84,21 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 	})
 }
 
+// newPoolQueues makes what polls the task queue of each pool with a ready process.
+func (a *Agent) newPoolQueues() *whileHere {
+	ready := func(p *process.Process) any {
+		if p.Info().ReadyAt.IsZero() {
+			return nil
+		}
+		return true
+	}
+	return &whileHere{list: a.processes.List, key: ready, open: a.servePool,
+		failure: "cannot poll the task queue of a pool", retry: poolQueueRetry, linger: poolQueueLinger, log: a.log,
+		wake: make(chan struct{}, 1), held: map[string]*held{}}
+}
+
 // servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
-func (a *Agent) servePool(pool string) (stop func(), err error) {
+func (a *Agent) servePool(pool string, _ *process.Process) (stop func(), err error) {
 	slots := newExecuteSlots(pool, a.gateway.FreeSlots)
 	poller := a.newActivityWorker(api.PoolQueue(pool), slots, defaultPollers, a.config.StopTimeout,
 		a.traces.ofExecute()...)

@@ -69,7 +69,7 @@ func (a *Agent) stopTaking() {
 		placements.Go(w.Stop)
 	}
 	placements.Wait()
-	a.poolQueues.close()
+	a.stopPolling()
 }
 
 // release ends the processes, or hands them to the next agent, and then all parts of the agent that its start has
@@ -114,7 +114,7 @@ func (a *Agent) release(ctx context.Context, keep bool) (err error) {
 	for _, w := range a.serving {
 		w.Stop()
 	}
-	a.poolQueues.waitClosed()
+	a.polled.Wait()
 	if a.stores != nil {
 		a.hostCalls.Wait()
 		err = errors.Join(err, a.stores.Close())
