@@ -64,7 +64,8 @@ func (f *fileWatches) open(pool string, newest *process.Process) (end func(), er
 	since := time.Now()
 	for _, p := range f.processes.List() {
 		began := p.Info().StartedAt
-		if api.PoolOf(p.Worker()) == pool && reflect.DeepEqual(watchOf(p), wanted) && began.Before(since) {
+		if api.PoolOf(p.Worker()) == pool && reflect.DeepEqual(watchOf(p), wanted) && !began.IsZero() &&
+			began.Before(since) {
 			since = began
 		}
 	}
