@@ -70,7 +70,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		return api.StartResult{}, nonRetryable(api.CodeNoWorkers, "the agent of host "+h.ID+" stops")
 	}
 	if errors.Is(err, process.ErrSuperseded) { // by a start that ran at the same time
-		return superseded(h.Processes.Newest(r.Worker))
+		return superseded(max(r.Incarnation, h.Processes.Newest(r.Worker)))
 	}
 	if err != nil {
 		h.Observer.StartFailed(r.Process, err)

@@ -22,12 +22,12 @@ type fakeControl struct {
 	order          []string
 	granted        map[string]api.Lease // by holder and request id
 	asked          map[string]int       // by operation
-	down           bool
-	skew           time.Duration // of this host's clock behind Temporal's
-	blocked        chan struct{} // if set, checkouts wait until it is closed
-	blockedHolders []string      // the holders of those
-	lost           []string      // holder and worker of checkouts whose answer was lost
-	roster         chan struct{} // if set, Status waits until it is closed, whatever its deadline
+	down, ended    bool                 // of Temporal, of the pool
+	skew           time.Duration        // of this host's clock behind Temporal's
+	blocked        chan struct{}        // if set, checkouts wait until it is closed
+	blockedHolders []string             // the holders of those
+	lost           []string             // holder and worker of checkouts whose answer was lost
+	roster         chan struct{}        // if set, Status waits until it is closed, whatever its deadline
 	// refuse, if set, is asked about checkins: with how many there were.
 	refuse func(ctx context.Context, checkins int) error
 	// renew, if set, is called before each renewal.
@@ -289,7 +289,7 @@ func (b *fakeControl) Workers(_ context.Context, pool string) (api.PoolWorkers, 
 	if pool != b.spec.Pool.Name {
 		return api.PoolWorkers{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	}
-	view := api.PoolWorkers{Pool: pool, Size: len(b.order)}
+	view := api.PoolWorkers{Pool: pool, Size: len(b.order), Ended: b.ended}
 	for _, worker := range b.order {
 		state := b.state(worker, b.workers[worker])
 		view.Workers = append(view.Workers, api.Worker{WorkerState: state})

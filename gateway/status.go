@@ -45,8 +45,12 @@ func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers
 
 func (g *Gateway) getReport(ctx context.Context, r *http.Request) (policy.Report, error) {
 	pool, err := g.workers(ctx, r.PathValue("pool"))
-	if err != nil {
+	switch {
+	case err != nil:
 		return policy.Report{}, err
+	case pool.Ended:
+		return policy.Report{}, api.Errorf(api.CodePoolNotFound,
+			"pool %s has ended; tempool pool list shows the running pools", pool.Pool)
 	}
 	return policy.NewReport(pool, time.Now()), nil
 }
