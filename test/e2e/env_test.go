@@ -193,6 +193,17 @@ func (a *agent) stop() {
 	}
 }
 
+// freeze stops the agent's process until SIGCONT. Its threads may still answer for milliseconds after kill(2) has
+// returned, until all of them have stopped.
+func (a *agent) freeze() {
+	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(a.t, func() bool {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		return err == nil && status.Stopped()
+	}, waitTimeout, time.Millisecond)
+}
+
 func (a *agent) kill() {
 	require.NoError(a.t, a.cmd.Process.Kill())
 	_ = a.cmd.Wait() // reports the kill

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -148,8 +147,7 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	}
 	here := nap()
 	awaitBusy(0)
-	require.NoError(t, agents[2].cmd.Process.Signal(syscall.SIGSTOP))
-	t.Cleanup(func() { _ = agents[2].cmd.Process.Signal(syscall.SIGCONT) })
+	agents[2].freeze()
 	for range 3 {
 		answer, err = curl("-d", "[0]", gateways[0]+"/v1/pools/hop/call/nap")
 		require.NoError(t, err, answer)

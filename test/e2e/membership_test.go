@@ -54,7 +54,7 @@ func TestAnAgentThatIsKilledOrCopiedOrFrozenIsFollowedByOne(t *testing.T) {
 	env.hostStatus("shared", "the copy took over", func(s api.HostStatus) bool { return up(s) && s.Epoch == 4 })
 	third.refused()
 
-	require.NoError(t, fourth.cmd.Process.Signal(syscall.SIGSTOP))
+	fourth.freeze()
 	env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "last"))
 	env.hostStatus("shared", "another agent took over", func(s api.HostStatus) bool { return up(s) && s.Epoch == 5 })
 	require.NoError(t, fourth.cmd.Process.Signal(syscall.SIGCONT))
