@@ -40,6 +40,10 @@ func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
 			return &api.Lease{ID: api.LeaseID(pool, slot, 1, 7)}, nil
 		},
 	}
+	ordered, err := roster.ReserveWorker(t.Context(), api.ReserveWorkerRequest{Pool: "p", Slots: []int{0, 1, 2, 3, 4}})
+	require.NoError(t, err)
+	require.Equal(t, api.ReserveWorkerResult{Order: []int{2, 1, 4, 3, 0}}, ordered)
+	require.Empty(t, asked, "nothing is leased without a request ID")
 	reserve := func() api.ReserveWorkerResult {
 		asked = nil
 		r, err := roster.ReserveWorker(t.Context(),

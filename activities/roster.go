@@ -48,50 +48,46 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 	return result, nil
 }
 
-// concurrentStates bounds the queries of WorkerLeases.
+// concurrentStates bounds the queries of ReserveWorker.
 const concurrentStates = 16
-
-// WorkerLeases reports whether clients have leases on workers of a pool. A worker that does not answer is left out.
-func (r *Roster) WorkerLeases(ctx context.Context, request api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
-	result := api.WorkerLeasesResult{Leased: map[int]bool{}}
-	var mu sync.Mutex
-	sleep.Each(len(request.Slots), concurrentStates, func(i int) {
-		state, err := r.State(ctx, request.Pool, request.Slots[i])
-		if err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		result.Leased[request.Slots[i]] = state.Lease != nil
-	})
-	return result, nil
-}
 
 // reserveTTL is how long the lease on a reserved worker lasts, should its pool not use it.
 const reserveTTL = 30 * time.Second
 
-// ReserveWorker takes a lease on one worker that no client has leased, if possible one without a call in flight.
+// ReserveWorker orders workers: those without a lease, those that do not answer, and those that a client has leased,
+// each time the highest numbers first. With a RequestID it takes a lease on one that no client has leased, if possible
+// one without a call in flight.
 func (r *Roster) ReserveWorker(ctx context.Context, request api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
-	leases, err := r.WorkerLeases(ctx, api.WorkerLeasesRequest{Pool: request.Pool, Slots: request.Slots})
-	if err != nil {
-		return api.ReserveWorkerResult{}, err
+	ranks := map[int]int{}
+	var mu sync.Mutex
+	sleep.Each(len(request.Slots), concurrentStates, func(i int) {
+		state, err := r.State(ctx, request.Pool, request.Slots[i])
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			ranks[request.Slots[i]] = 1
+		case state.Lease != nil:
+			ranks[request.Slots[i]] = 2
+		}
+	})
+	order := slices.SortedFunc(slices.Values(request.Slots),
+		func(a, b int) int { return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(b, a)) })
+	if request.RequestID == "" {
+		return api.ReserveWorkerResult{Order: order}, nil
 	}
-	slots := slices.DeleteFunc(slices.Clone(request.Slots),
-		func(slot int) bool { return leases.Rank(slot) > 0 })
 	inFlight, err := r.InFlight(ctx, request.Pool)
 	if err != nil {
 		return api.ReserveWorkerResult{}, err
 	}
-	slices.SortFunc(slots, func(a, b int) int { return cmp.Or(cmp.Compare(inFlight[a], inFlight[b]), cmp.Compare(b, a)) })
-	checkout := func(slot int) (*api.Lease, error) {
-		return r.Checkout(ctx, request.Pool, slot, api.CheckoutRequest{
+	free := slices.DeleteFunc(order, func(slot int) bool { return ranks[slot] > 0 })
+	slices.SortStableFunc(free, func(a, b int) int { return cmp.Compare(inFlight[a], inFlight[b]) })
+	problem := fmt.Sprintf("clients have leased all %d workers in service", len(request.Slots))
+	for _, slot := range free {
+		lease, err := r.Checkout(ctx, request.Pool, slot, api.CheckoutRequest{
 			RequestID: request.RequestID, AttemptID: uuid.NewString(), Holder: api.PoolHolder(request.Pool),
 			TTLMS: reserveTTL.Milliseconds(),
 		})
-	}
-	problem := fmt.Sprintf("clients have leased all %d workers in service", len(request.Slots))
-	for _, slot := range slots {
-		lease, err := checkout(slot)
 		if err == nil {
 			return api.ReserveWorkerResult{Slot: slot, LeaseID: lease.ID}, nil
 		}

@@ -210,22 +210,3 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	require.ErrorAs(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)
 	require.False(t, app.NonRetryable())
 }
-
-func TestTheLeasesOnWorkersAreReported(t *testing.T) {
-	holders := map[int]string{1: "alice", 2: ""}
-	r := &Roster{State: func(_ context.Context, pool string, slot int) (api.WorkerState, error) {
-		holder, known := holders[slot]
-		switch {
-		case !known:
-			return api.WorkerState{}, errors.New("no answer")
-		case holder == "":
-			return api.WorkerState{}, nil
-		}
-		return api.WorkerState{Lease: &api.Lease{Holder: holder}}, nil
-	}}
-	var result api.WorkerLeasesResult
-	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{1, 2, 3}},
-		&result))
-	require.Equal(t, map[int]bool{1: true, 2: false}, result.Leased)
-	require.Equal(t, []int{2, 0, 1}, []int{result.Rank(1), result.Rank(2), result.Rank(3)})
-}

@@ -114,8 +114,8 @@ const (
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute and Checkout on the pool's queue, PoolRoster,
-// WorkerLeases, ReserveWorker and Scale as local activities, all others on the queue of the host that has the process,
+// Activities. Start and AwaitCapacity run on a placement queue, Execute and Checkout on the pool's queue, ReserveWorker
+// on the sweeper's, PoolRoster and Scale as local activities, all others on the queue of the host that has the process,
 // as do Execute under a lease, HoldLease and Checkin.
 const (
 	ActivityAwaitCapacity = "AwaitCapacity"
@@ -136,7 +136,6 @@ const (
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
 	ActivityReserveWorker       = "ReserveWorker"
-	ActivityWorkerLeases        = "WorkerLeases"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"
 	ActivityBindSessions        = "BindSessions"

@@ -159,29 +159,6 @@ func (s PoolStatus) Endpoints() (endpoints []string) {
 	return endpoints
 }
 
-// WorkerLeasesRequest asks whether clients have leases on some workers of a pool.
-type WorkerLeasesRequest struct {
-	Pool  string `json:"pool"`
-	Slots []int  `json:"slots"`
-}
-
-// WorkerLeasesResult is whether clients have leases on workers, by slot. A worker that did not answer is missing.
-type WorkerLeasesResult struct {
-	Leased map[int]bool `json:"leased"`
-}
-
-// Rank orders workers by what their end would break: 0 for one without a lease, 1 for one that did not answer, 2 for a
-// leased one.
-func (r WorkerLeasesResult) Rank(slot int) int {
-	switch leased, answered := r.Leased[slot]; {
-	case leased:
-		return 2
-	case !answered:
-		return 1
-	}
-	return 0
-}
-
 // PressureStatus is a host's memory pressure: medium, high or critical.
 type PressureStatus struct {
 	Host   string `json:"host"`

@@ -112,16 +112,17 @@ type ScaleDecision struct {
 // PoolHolder is the holder of the lease under which a pool stops a worker that is not wanted.
 func PoolHolder(pool string) string { return "pool/" + pool }
 
-// ReserveWorkerRequest asks for a lease on one of some workers of a pool, so that it can be stopped and no call or
-// lease is cut.
+// ReserveWorkerRequest asks which of some workers of a pool are missed least. With a RequestID it asks for a lease on
+// one instead, so that it can be stopped and no call or lease is cut.
 type ReserveWorkerRequest struct {
 	Pool      string `json:"pool"`
 	Slots     []int  `json:"slots"`
-	RequestID string `json:"request_id"`
+	RequestID string `json:"request_id,omitempty"`
 }
 
-// ReserveWorkerResult is the lease. Without one, Problem is why.
+// ReserveWorkerResult is the order in which the workers can go, or the lease. Without one, Problem is why.
 type ReserveWorkerResult struct {
+	Order   []int  `json:"order,omitempty"`
 	Slot    int    `json:"slot"`
 	LeaseID string `json:"lease_id,omitempty"`
 	Problem string `json:"problem,omitempty"`

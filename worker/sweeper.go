@@ -32,7 +32,7 @@ func (a *Agent) startSweeper(ctx context.Context, roster *activities.Roster) err
 	})
 	register(poller, map[string]any{
 		api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch,
-		api.ActivityWorkerLeases: roster.WorkerLeases, api.ActivityReserveWorker: roster.ReserveWorker,
+		api.ActivityReserveWorker: roster.ReserveWorker,
 	})
 	if err := startPolling(poller); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -142,7 +143,6 @@ func (p *fakePool) set(now time.Time) {
 			info.ActivityType.Name)
 	})
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
-	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	p.env.RegisterActivityWithOptions(p.reserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
 	p.env.RegisterWorkflowWithOptions(p.workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
@@ -339,14 +339,6 @@ func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.Reb
 	return p.rebalanceResult(r)
 }
 
-func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
-	leases := p.leasesNow()
-	if leases == nil {
-		return api.WorkerLeasesResult{}, errors.New("no agent answers")
-	}
-	return api.WorkerLeasesResult{Leased: leases}, nil
-}
-
 func (p *fakePool) leasesNow() map[int]bool {
 	p.activitiesMu.Lock()
 	defer p.activitiesMu.Unlock()
@@ -360,9 +352,18 @@ func (p *fakePool) setLeases(leases map[int]bool) {
 	p.leases = leases
 }
 
-// reserveWorker leases the first worker of the request that has no lease.
+// reserveWorker leases the first worker of the request that has no lease, or puts those that have one last.
 func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
 	leases := p.leasesNow()
+	if r.RequestID == "" {
+		if leases == nil {
+			return api.ReserveWorkerResult{}, errors.New("no agent answers")
+		}
+		slices.Reverse(r.Slots)
+		leased := slices.DeleteFunc(slices.Clone(r.Slots), func(slot int) bool { return !leases[slot] })
+		free := slices.DeleteFunc(r.Slots, func(slot int) bool { return leases[slot] })
+		return api.ReserveWorkerResult{Order: slices.Concat(free, leased)}, nil
+	}
 	for _, slot := range r.Slots {
 		if leased, known := leases[slot]; known && !leased {
 			if p.reserved != nil {

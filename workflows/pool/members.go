@@ -130,20 +130,19 @@ const leasesTimeout = 10 * time.Second
 // cannot be read, it removes those with the highest numbers.
 func (m *members) askLeases(serving []int) {
 	m.asking = true
-	future := m.ask(api.ActivityWorkerLeases, "leases on the workers of pool "+m.name(), leasesTimeout,
-		api.WorkerLeasesRequest{Pool: m.name(), Slots: serving})
+	future := m.ask(api.ActivityReserveWorker, "leases on the workers of pool "+m.name(), leasesTimeout,
+		api.ReserveWorkerRequest{Pool: m.name(), Slots: serving})
 	m.OnFuture(future, func(f workflow.Future) {
 		m.asking = false
-		var leases api.WorkerLeasesResult
-		if err := f.Get(m.Ctx, &leases); err != nil {
+		var known api.ReserveWorkerResult
+		if err := f.Get(m.Ctx, &known); err != nil {
 			workflow.GetLogger(m.Ctx).Warn("cannot read the leases of workers; stopping those with the highest numbers",
 				"pool", m.name(), "error", err)
+			slices.Reverse(serving)
+			known.Order = serving
 		}
-		serving = slices.DeleteFunc(serving, func(number int) bool { return !m.isMember(number) })
-		slices.SortStableFunc(serving, func(a, b int) int {
-			return cmp.Or(cmp.Compare(leases.Rank(a), leases.Rank(b)), cmp.Compare(b, a))
-		})
-		m.vacate(serving[:max(0, min(m.excess(), len(serving)))])
+		order := slices.DeleteFunc(known.Order, func(number int) bool { return !m.isMember(number) })
+		m.vacate(order[:max(0, min(m.excess(), len(order)))])
 	})
 }
 
