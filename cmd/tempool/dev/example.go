@@ -1,17 +1,15 @@
 package dev
 
 import (
+	"archive/tar"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/tempool/tempool/examples"
-	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/sdk"
 	"github.com/tempool/tempool/spec"
 )
@@ -35,37 +33,15 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 // path of its pool.toml. The folder's name is a hash of the content, so another version has another path, and a running
 // pool is rolled out to it.
 func unpackExample(root string) (string, error) {
-	files := map[string][]byte{}
-	for folder, source := range map[string]fs.FS{"examples": examples.Codemetrics, "sdk": sdk.Python} {
-		err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			content, err := fs.ReadFile(source, path)
-			files[filepath.Join(folder, filepath.FromSlash(path))] = content
-			return err
-		})
-		if err != nil {
-			return "", err
-		}
-	}
-	into := filepath.Join(root, fingerprint(files))
-	for name, content := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(into, name)), 0o755); err != nil {
-			return "", err
-		}
-		if err := atomicfile.Write(filepath.Join(into, name), content, 0o644); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
-}
-
-// fingerprint returns a short hash of the files and their names.
-func fingerprint(files map[string][]byte) string {
 	hash := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(hash, "%s %d\n%s", name, len(files[name]), files[name])
+	archive := tar.NewWriter(hash)
+	if err := errors.Join(archive.AddFS(examples.Codemetrics), archive.AddFS(sdk.Python), archive.Close()); err != nil {
+		return "", err
 	}
-	return hex.EncodeToString(hash.Sum(nil)[:6])
+	into := filepath.Join(root, hex.EncodeToString(hash.Sum(nil)[:6]))
+	if err := os.RemoveAll(into); err != nil { // what an earlier run has left, which CopyFS would not replace
+		return "", err
+	}
+	return filepath.Join(into, "examples", exampleName, "pool.toml"), errors.Join(
+		os.CopyFS(filepath.Join(into, "examples"), examples.Codemetrics), os.CopyFS(filepath.Join(into, "sdk"), sdk.Python))
 }

@@ -39,13 +39,6 @@ func TestTheExampleIsUnpackedWithItsSDK(t *testing.T) {
 	require.Equal(t, whole, restored)
 }
 
-func TestTheFingerprintDependsOnNamesAndContent(t *testing.T) {
-	one := fingerprint(map[string][]byte{"a": []byte("1"), "b": []byte("2")})
-	require.Equal(t, one, fingerprint(map[string][]byte{"b": []byte("2"), "a": []byte("1")}))
-	require.NotEqual(t, one, fingerprint(map[string][]byte{"a": []byte("1"), "b": []byte("3")}))
-	require.NotEqual(t, one, fingerprint(map[string][]byte{"a": []byte("1"), "c": []byte("2")}))
-}
-
 func TestOnlyOneStarterUsesTheDataDir(t *testing.T) {
 	cache := t.TempDir()
 	first, err := openDataDir(cache)
