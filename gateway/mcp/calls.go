@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// orphanTime is how long a request continues whose client has left: in the legacy revisions that does not cancel it.
+	// orphanTime is how long a request continues whose client has left: in the legacy revisions that does not cancel it,
+	// and the client may come back for the answer.
 	orphanTime = 2 * time.Minute
 	// notifyTimeout bounds a notification.
 	notifyTimeout = 30 * time.Second
@@ -45,11 +46,10 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
-	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), out: s.stream(m.ID)}
+	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params)}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
-	if !s.modern {
-		f.out.cancel, f.out.prime = f.cancel, r.Header.Get(headerVersion) >= resumableVersion
-	}
+	out := s.stream(m.ID, r.Header.Get(headerVersion) >= resumableVersion, f.cancel)
+	f.out = out.stream
 	e.begin(f, accepts(r.Header, typeSSE))
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()
@@ -66,11 +66,8 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		e.complete(f)
 		return pool.ErrClosing
 	}
-	connection, err := e.reply(w, r, q, f.out)
-	s.left(f.out, connection)
-	if s.modern && r.Context().Err() != nil {
-		f.cancel()
-	}
+	err := reply(w, r, q, out)
+	s.left(out)
 	return err
 }
 
@@ -102,12 +99,9 @@ func (e *Endpoint) begin(f *flight, events bool) {
 	}
 	s.mu.Lock()
 	s.flights[string(f.id)] = append(s.flights[string(f.id)], f)
-	if events && f.out.kept != nil {
-		s.streams[f.out.number] = f.out
-	}
 	s.mu.Unlock()
-	if events && s.lone() {
-		s.open(f.out, false)
+	if events {
+		s.open(f.out)
 	}
 }
 

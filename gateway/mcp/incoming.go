@@ -106,8 +106,9 @@ func (e *Endpoint) announce(c change) {
 		for _, s := range e.all() {
 			s.mu.Lock()
 			_, subscribed := s.subscribed[uri]
-			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && s.get != nil && (c.params == "" || subscribed) {
-				s.get.push(request(nil, c.method, params))
+			get := s.getLocked()
+			if s.pool == c.pool && s.mcp.Mode != spec.MCPSession && get != nil && (c.params == "" || subscribed) {
+				get.push(request(nil, c.method, params))
 			}
 			s.mu.Unlock()
 		}

@@ -17,7 +17,7 @@ type listener struct {
 	pool   string
 	client string // its principal
 	params json.RawMessage
-	out    *stream
+	out    *reader
 	stops  map[*wire.Conn]func() // guarded by the Endpoint's lock
 }
 

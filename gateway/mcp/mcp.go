@@ -151,7 +151,7 @@ func (e *Endpoint) Counts() map[string]Counts {
 	e.mu.Unlock()
 	for _, s := range e.all() {
 		s.mu.Lock()
-		if s.get != nil {
+		if s.getLocked() != nil {
 			c := counts[s.pool]
 			c.Streams++
 			counts[s.pool] = c
@@ -295,10 +295,10 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 		return err
 	}
 	defer s.leave()
-	var out *stream
+	var out *reader
 	if last := r.Header.Get("Last-Event-ID"); last == "" {
-		out = s.stream(nil)
-		s.open(out, true)
+		out = s.stream(nil, false, nil)
+		s.open(out.stream)
 	} else if out, err = s.resume(last); err != nil {
 		return err
 	}
@@ -307,7 +307,8 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	if out.isGet {
 		defer context.AfterFunc(e.config.Life, cancel)()
 	}
-	s.left(out, out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold))
+	out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+	s.left(out)
 	return nil
 }
 
@@ -395,39 +396,36 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 	}
 	out := newStream()
 	out.finish(response(m.ID, result, err))
-	_, err = e.reply(w, r, q, out)
-	return err
+	return reply(w, r, q, out)
 }
 
-// reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events. It returns the
-// number of the stream's connection.
-func (e *Endpoint) reply(w http.ResponseWriter, r *http.Request, q Request, out *stream) (int64, error) {
+// reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events.
+func reply(w http.ResponseWriter, r *http.Request, q Request, out *reader) error {
 	mayStream, ctx := accepts(r.Header, typeSSE), r.Context()
 	late := time.NewTimer(q.Spec.MCP.SSEAfter.D())
 	defer late.Stop()
 	for stream := !accepts(r.Header, typeJSON); ; {
-		unsent, closed := out.state()
+		unread, last, closed := out.unread()
 		switch {
-		case stream, mayStream && (unsent > 1 || unsent > 0 && !closed):
-			return out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold), nil
+		case stream, mayStream && (unread > 1 || unread > 0 && !closed):
+			out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+			return nil
 		case closed:
-			events, _ := out.take(0)
-			if len(events) == 0 { // or another connection has resumed the stream
-				return 0, errEnded
+			if unread == 0 { // or another connection has resumed the stream
+				return errEnded
 			}
-			answer := events[len(events)-1].message // a client that takes no events misses the others
-			if err := q.Hold(int64(len(answer))); err != nil {
-				return 0, err
+			if err := q.Hold(int64(len(last))); err != nil { // a client that takes no events misses the others
+				return err
 			}
-			writeJSON(w, cmp.Or(out.status, http.StatusOK), answer)
-			return 0, nil
+			writeJSON(w, cmp.Or(out.status, http.StatusOK), last)
+			return nil
 		}
 		select {
 		case <-out.wake:
 		case <-late.C:
 			stream = mayStream
 		case <-ctx.Done():
-			return 0, nil
+			return nil
 		}
 	}
 }

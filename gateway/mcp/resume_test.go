@@ -13,40 +13,46 @@ import (
 // A session keeps 1 MiB of its streams for 5 minutes, and one larger message.
 func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	s := newSession("here", Request{Spec: spec.Default()})
-	out := s.stream([]byte("1"))
-	s.streams[out.number] = out
-	out.connection = 1
-	s.left(out, 1)
+	out := s.stream([]byte("1"), true, nil)
+	require.True(t, out.begin())
+	s.left(out)
 	resumes := func(after int64) bool {
-		_, err := s.resume(out.eventID(after))
-		s.left(out, anyConnection)
+		again, err := s.resume(out.eventID(after))
+		if err == nil {
+			s.left(again)
+		}
 		return err == nil
 	}
 	for range 3 {
 		require.True(t, out.push(make([]byte, maxKept/2-1)))
 	}
-	require.Len(t, s.kept.events, 2)
+	require.Len(t, s.streams.kept, 2)
 	require.False(t, resumes(0), "the first one is forgotten")
 	require.True(t, resumes(1))
 	require.True(t, resumes(3))
 	require.False(t, resumes(4), "no such event")
 	out.finish(bytes.Repeat([]byte("x"), 2*maxKept))
-	require.Len(t, s.kept.events, 1)
+	require.Len(t, s.streams.kept, 1)
 	require.True(t, resumes(3))
-	s.kept.expire(time.Now().Add(keptFor - time.Minute))
+	s.streams.expire(time.Now().Add(keptFor - time.Minute))
 	require.True(t, resumes(3))
-	s.kept.expire(time.Now().Add(keptFor + time.Minute))
-	require.Zero(t, s.kept.bytes)
+	s.streams.expire(time.Now().Add(keptFor + time.Minute))
+	require.Zero(t, s.streams.bytes)
 	require.False(t, resumes(3))
-	s.kept.all.Store(maxKeptAll)
-	s.kept.add(1, event{number: 1, message: []byte("x")})
-	require.Empty(t, s.kept.events, "other sessions keep too much")
-	require.EqualValues(t, maxKeptAll, s.kept.all.Load())
+	require.Empty(t, s.streams.byNumber, "nothing of it is kept, and nothing more comes")
+	s.streams.held.Store(maxKeptAll)
+	other := s.stream([]byte("2"), false, nil)
+	require.True(t, other.push([]byte("x")))
+	messages, _ := other.take()
+	require.Equal(t, [][]byte{[]byte("x")}, messages)
+	require.Empty(t, s.streams.kept, "other sessions keep too much")
+	require.EqualValues(t, maxKeptAll, s.streams.held.Load())
 
-	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1))
+	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1), false, nil)
 	require.Less(t, len(long.eventID(1)), 2*maxNamed)
-	for _, id := range []string{"", "1", "a.b.c", s.tag, s.tag + ".1", s.tag + ".0.0", s.tag + ".1.-1", s.tag + ".1.1.%",
-		s.tag + ".1.1.1.1", "x" + s.tag[1:] + ".1.1", s.tag[:ownerDigits] + "........" + ".1.1."} {
+	tag := s.streams.tag
+	for _, id := range []string{"", "1", "a.b.c", tag, tag + ".1", tag + ".0.0", tag + ".1.-1", tag + ".1.1.%",
+		tag + ".1.1.1.1", "x" + tag[1:] + ".1.1", tag[:ownerDigits] + "........" + ".1.1."} {
 		_, err := s.resume(id)
 		require.Equal(t, errUnknownEvent, err, id)
 	}
@@ -58,10 +64,12 @@ func TestWhatWaitsForAStream(t *testing.T) {
 	require.True(t, s.deliver(make([]byte, maxUnsent-1), 1, false))
 	require.True(t, s.deliver([]byte("x"), 2, false))
 	require.False(t, s.deliver([]byte("x"), 3, false))
-	out := s.stream(nil)
-	s.open(out, true)
+	out := s.stream(nil, false, nil)
+	s.open(out.stream)
 	require.Empty(t, s.waiting)
-	require.Len(t, out.unsent, 2)
+	unread, last, _ := out.unread()
+	require.Equal(t, 2, unread)
+	require.Equal(t, "x", string(last))
 }
 
 // No id of an event resumes what it does not name.
@@ -72,9 +80,8 @@ func FuzzResume(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id string, here bool) {
 		s := newSession("here", Request{Spec: spec.Default()})
-		out := s.stream([]byte("1"))
-		s.streams[out.number] = out
-		tag := s.tag
+		out := s.stream([]byte("1"), false, nil)
+		tag := s.streams.tag
 		if !here {
 			tag = tag[:ownerDigits] + "AAAAAAAA"
 		}
@@ -82,7 +89,7 @@ func FuzzResume(f *testing.F) {
 		if err != nil {
 			require.Equal(t, errUnknownEvent, err)
 		} else if here && !got.isGet {
-			require.Equal(t, out, got)
+			require.Equal(t, out.stream, got.stream)
 		}
 	})
 }

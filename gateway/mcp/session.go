@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -47,9 +46,7 @@ type session struct {
 	acquiring           chan struct{}   // has a token while a process is being acquired
 	saving              sync.Mutex      // held while its record is written
 
-	tag     string       // of the ids of events; see ownerDigits
-	numbers atomic.Int64 // of streams
-	kept    kept
+	streams streams
 
 	mu      sync.Mutex
 	uses    int // requests and streams
@@ -57,9 +54,7 @@ type session struct {
 	ended   bool
 	savedAt time.Time            // zero before it has a record
 	flights map[string][]*flight // requests in progress, by the client's id
-	posts   []*stream            // of requests that take events, oldest first
-	get     *stream
-	streams map[int64]*stream // of requests that can be resumed, by number
+	opened  []*stream            // of requests that take events, oldest first, and at most one of a GET
 	waiting []undelivered
 	asked   map[int64]wire.Incoming // the server's requests
 
@@ -91,8 +86,8 @@ func newSession(host string, q Request) *session {
 		wait: q.Spec.Queue.Timeout.D(), absent: min(max(q.Spec.MCP.Idle, q.Spec.Lease.TTL), q.Spec.Lease.MaxTTL).D(),
 		acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
 		asked: map[int64]wire.Incoming{}, subscribed: map[string]struct{}{}}
-	s.kept.all = new(atomic.Int64) // until it is one of an Endpoint's
-	if host != "" {                // else it is that of one request, or its id is known
+	s.streams.held = new(atomic.Int64) // until it is one of an Endpoint's
+	if host != "" {                    // else it is that of one request, or its id is known
 		s.name(host + "." + rand.Text())
 	}
 	return s
@@ -116,7 +111,7 @@ func (e *Endpoint) add(s *session) (*session, error) {
 		return nil, err
 	}
 	e.countsLocked(s.pool).Sessions++
-	s.kept.all = &e.kept
+	s.streams.held = &e.kept
 	e.sessions[s.id] = s
 	e.parked[s.pool] = slices.DeleteFunc(e.parked[s.pool], func(p parked) bool { return p.id == s.id })
 	return s, nil
@@ -194,12 +189,12 @@ func (e *Endpoint) drop(s *session, reason string) {
 			f.cancel()
 		}
 	}
-	if s.get != nil {
-		s.get.finish(nil)
+	if get := s.getLocked(); get != nil {
+		get.finish(nil)
 	}
 	s.mu.Unlock()
 	e.countSubscriptions(s, -1)
-	s.kept.end()
+	s.streams.end()
 	if id != "" {
 		e.unbind(s, id)
 		e.config.Logger.Debug("an MCP session has ended", "pool", s.pool, "lease", id, "reason", reason)
@@ -306,9 +301,8 @@ func (e *Endpoint) check(s *session, now time.Time) {
 		}
 		return late
 	})
-	maps.DeleteFunc(s.streams, func(_ int64, o *stream) bool { return o.over() })
 	s.mu.Unlock()
-	s.kept.expire(now)
+	s.streams.expire(now)
 	for _, m := range unheard {
 		refuse(m, "the client has no open stream")
 	}
@@ -340,19 +334,22 @@ func (e *Endpoint) extend(ctx context.Context, id string, ttl time.Duration) {
 	_, _ = e.config.Pool.Renew(ctx, id, lease.Operator, ttl.Milliseconds()) // else it lasts as long as before
 }
 
-// open adds a stream of the client, which gets what waits for one: that of a GET, in place of the one before, or of a
-// request.
-func (s *session) open(out *stream, get bool) {
+// getLocked is the stream of a GET that is open; nil for none.
+func (s *session) getLocked() *stream {
+	if i := slices.IndexFunc(s.opened, func(o *stream) bool { return o.isGet }); i >= 0 {
+		return s.opened[i]
+	}
+	return nil
+}
+
+// open adds a stream of the client, which gets what waits for one. That of a GET takes the place of the one before.
+func (s *session) open(out *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !get {
-		s.posts = append(slices.DeleteFunc(s.posts, func(o *stream) bool { return o == out }), out)
-	} else {
-		if s.get != nil {
-			s.get.finish(nil)
-		}
-		s.get = out
+	if get := s.getLocked(); out.isGet && get != nil && get != out {
+		get.finish(nil)
 	}
+	s.opened = append(slices.DeleteFunc(s.opened, func(o *stream) bool { return o == out || o.isGet && out.isGet }), out)
 	if s.ended {
 		out.finish(nil)
 	}
@@ -364,14 +361,10 @@ func (s *session) open(out *stream, get bool) {
 func (s *session) deliver(message []byte, own int64, getFirst bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets := s.posts
-	if s.get != nil && getFirst {
-		targets = slices.Concat([]*stream{s.get}, s.posts)
-	} else if s.get != nil {
-		targets = slices.Concat(s.posts, []*stream{s.get})
-	}
-	if slices.ContainsFunc(targets, func(o *stream) bool { return o.push(message) }) {
-		return true
+	for _, get := range []bool{getFirst, !getFirst} {
+		if slices.ContainsFunc(s.opened, func(o *stream) bool { return o.isGet == get && o.push(message) }) {
+			return true
+		}
 	}
 	size := len(message)
 	for _, u := range s.waiting {

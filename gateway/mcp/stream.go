@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
@@ -16,96 +16,133 @@ import (
 // maxUnsent bounds what waits in a stream, in bytes; one message of any size may.
 const maxUnsent = 1 << 20
 
-// stream are the messages for one request of a client, in order: the answer to a POST is the last one.
+// stream is a log of the messages for one request of a client, whose answer is the last one, or for a GET. Its events
+// have numbers from 1. At most one connection reads it: the newest.
 type stream struct {
-	wake   chan struct{} // has a token when there is something new
+	all    *streams
 	isGet  bool
-	prime  bool   // the client takes an event without data first, so that it can resume before there is one with data
-	cancel func() // of its request, if the client may come back for the answer
+	prime  bool          // the client takes an event without data first: it can resume before there is one with data
+	linger time.Duration // how long its request goes on once the client has left
+	number int64         // 0 if it cannot be resumed
+	suffix string        // of the ids of its events
 
-	// Of a stream that can be resumed.
-	kept        *kept // nil for any other one
-	number      int64
-	tag, suffix string // of the ids of its events
-
-	mu         sync.Mutex
-	unsent     []event
-	bytes      int
-	closed     bool
-	status     int         // of the answer that finishes it, if nothing was sent before; 0 for 200
-	sent       int64       // the number of the newest event that was sent, or kept
-	connection int64       // the number of the newest one, 0 before the first
-	away       bool        // there is none, and what comes is kept
-	orphan     *time.Timer // calls cancel
+	// Guarded by the lock of all.
+	messages [][]byte // of the newest events, those that are sent as long as they are kept
+	newest   int64    // the number of the newest event
+	sent     int64    // that of the newest one that was sent, or came while there was no reader
+	bytes    int      // of the messages after that
+	reader   *reader  // nil while no connection is there
+	begun    bool     // a connection sends it as events
+	closed   bool
+	status   int         // of the answer that finishes it, if nothing was sent before; 0 for 200
+	cancel   func()      // of its request, while there is no answer
+	orphan   *time.Timer // calls cancel
 }
 
-func newStream() *stream { return &stream{wake: make(chan struct{}, 1)} }
+// reader is a connection that sends a stream.
+type reader struct {
+	*stream
+	wake   chan struct{} // has a token when there is something new
+	cursor int64         // the number of the newest event that it has taken
+}
+
+// newStream returns the reader of a stream that cannot be resumed.
+func newStream() *reader { return newReader(&stream{all: &streams{held: new(atomic.Int64)}}, 0) }
+
+// newReader returns a reader that continues after an event, in place of the one that is there.
+func newReader(o *stream, after int64) *reader {
+	o.wakeLocked()
+	o.reader = &reader{stream: o, wake: make(chan struct{}, 1), cursor: after}
+	return o.reader
+}
+
+func (o *stream) wakeLocked() {
+	if o.reader != nil {
+		sleep.Wake(o.reader.wake)
+	}
+}
 
 // push adds a message. It reports false if the stream has ended, or the client reads too slowly.
 func (o *stream) push(message []byte) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
 	if o.closed || o.bytes > 0 && o.bytes+len(message) > maxUnsent {
 		return false
 	}
-	o.addLocked(event{message: message})
+	o.addLocked(message)
 	return true
 }
 
 // finish ends the stream, after a last message if there is one.
 func (o *stream) finish(last []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.closed {
-		o.addLocked(event{message: last, last: true})
-		o.closed = true
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.closed, o.cancel, o.orphan = true, nil, nil
+	o.wakeLocked()
+	if last != nil {
+		o.addLocked(last)
 	}
 }
 
-func (o *stream) addLocked(e event) {
-	switch {
-	case e.message == nil:
-	case o.away:
-		o.numberLocked(&e)
-	default:
-		o.unsent, o.bytes = append(o.unsent, e), o.bytes+len(e.message)
+func (o *stream) addLocked(message []byte) {
+	o.messages, o.newest, o.bytes = append(o.messages, message), o.newest+1, o.bytes+len(message)
+	o.wakeLocked()
+	if o.reader == nil {
+		o.sentLocked()
 	}
-	sleep.Wake(o.wake)
 }
 
-// state is the number of messages that wait, and whether no more follow.
-func (o *stream) state() (unsent int, closed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.unsent), o.closed
+// sentLocked notes that all events are sent, or that the client must come back for them.
+func (o *stream) sentLocked() {
+	for ; o.sent < o.newest; o.sent++ {
+		o.all.keepLocked(o, len(o.messages[len(o.messages)-int(o.newest-o.sent)]))
+	}
+	o.bytes = 0
 }
 
-// take returns what waits for a connection, which is then sent; nothing if another one has taken its place. The
-// connection 0 is that of an answer without events.
-func (o *stream) take(connection int64) (events []event, closed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.connection != connection {
-		sleep.Wake(o.wake) // the token was the other one's
+// unread is the number of messages that wait for the reader, the last one of them, and whether no more follow: another
+// reader may have taken its place.
+func (r *reader) unread() (n int, last []byte, closed bool) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	if r.reader != r {
+		return 0, nil, true
+	}
+	if n = int(r.newest - r.cursor); n > 0 {
+		last = r.messages[len(r.messages)-1]
+	}
+	return n, last, r.closed
+}
+
+// take returns what waits for the reader, which is then sent, and whether no more follows. There is nothing if another
+// reader has taken its place, or some of it is forgotten.
+func (r *reader) take() (messages [][]byte, closed bool) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	from := len(r.messages) - int(r.newest-r.cursor)
+	if r.reader != r || from < 0 {
 		return nil, true
 	}
-	events, o.unsent, o.bytes = o.unsent, nil, 0
-	for i := range events {
-		if o.kept != nil && connection > 0 {
-			o.numberLocked(&events[i])
-		}
-	}
-	return events, o.closed
+	messages = slices.Clone(r.messages[from:])
+	r.cursor = r.newest
+	r.sentLocked()
+	return messages, r.closed
 }
 
-// send writes the stream as events until it ends, the client leaves or ctx ends, and returns the number of its
-// connection. hold counts what is being written.
-func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration,
-	hold func(int64) error) (connection int64) {
-	o.mu.Lock()
-	o.connection++
-	connection = o.connection
-	o.mu.Unlock()
+// begin notes that events are sent, and reports whether one without data is the first.
+func (r *reader) begin() (primes bool) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	primes = r.prime && r.number > 0 && !r.begun
+	r.begun = true
+	return primes
+}
+
+// send writes the stream as events until it ends, the client leaves or ctx ends. hold counts what is being written.
+func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration, hold func(int64) error) {
 	header, out := w.Header(), http.NewResponseController(w)
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache, no-transform")
@@ -113,36 +150,60 @@ func (o *stream) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 	w.WriteHeader(http.StatusOK)
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
-	if o.prime && o.kept != nil && connection == 1 {
-		_, _ = io.WriteString(w, "id: "+o.eventID(0)+"\ndata: \n\n") // Flush reports a failure
+	if r.begin() {
+		_, _ = io.WriteString(w, "id: "+r.eventID(0)+"\ndata: \n\n") // Flush reports a failure
 	}
 	for {
-		events, closed := o.take(connection)
-		for _, e := range events {
-			if hold(int64(len(e.message))) != nil {
-				return connection
+		number := r.cursor
+		messages, closed := r.take()
+		for _, message := range messages {
+			if hold(int64(len(message))) != nil {
+				return
 			}
 			begin := "event: message\ndata: "
-			if o.kept != nil {
-				begin = "id: " + o.eventID(e.number) + "\n" + begin
+			if number++; r.number > 0 {
+				begin = "id: " + r.eventID(number) + "\n" + begin
 			}
-			for _, part := range [][]byte{[]byte(begin), e.message, []byte("\n\n")} {
+			for _, part := range [][]byte{[]byte(begin), message, []byte("\n\n")} {
 				if _, err := w.Write(part); err != nil {
-					return connection
+					return
 				}
 			}
 		}
 		if out.Flush() != nil || closed || hold(0) != nil { // what is flushed needs no memory here
-			return connection
+			return
 		}
 		select {
-		case <-o.wake:
+		case <-r.wake:
 		case <-quiet.C:
 			_, _ = w.Write([]byte(": keep-alive\n\n")) // Flush reports a failure
 		case <-ctx.Done():
-			return connection
+			return
 		}
 	}
+}
+
+// leave ends a connection of the stream. It reports false if another one has taken its place. What is still to come is
+// kept if the client can resume the stream, for which a GET opens it again. Otherwise the stream is over.
+func (r *reader) leave() bool {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	o := r.stream
+	if o.reader != r {
+		return false
+	}
+	o.reader = nil
+	if o.cancel != nil {
+		o.orphan = time.AfterFunc(o.linger, o.cancel)
+	}
+	if !o.begun { // the client has no id by which to resume it
+		o.messages = nil
+	} else {
+		o.sentLocked()
+	}
+	o.closed = o.closed || !o.begun || o.isGet || o.number == 0
+	o.forgetLocked()
+	return true
 }
 
 // writeJSON answers with one message.
