@@ -98,7 +98,7 @@ func (e *Endpoint) begin(f *flight, events bool) {
 		e.mu.Unlock()
 	}
 	s.mu.Lock()
-	s.flights[string(f.id)] = append(s.flights[string(f.id)], f)
+	s.flights = append(s.flights, f)
 	s.mu.Unlock()
 	if events {
 		s.open(f.out)
@@ -114,11 +114,7 @@ func (e *Endpoint) complete(f *flight) {
 	s := f.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := string(f.id)
-	s.flights[id] = slices.DeleteFunc(s.flights[id], func(o *flight) bool { return o == f })
-	if len(s.flights[id]) == 0 {
-		delete(s.flights, id)
-	}
+	s.flights = slices.DeleteFunc(s.flights, func(o *flight) bool { return o == f })
 	s.used = time.Now()
 }
 
@@ -255,10 +251,9 @@ func (s *session) record(method string, params json.RawMessage) bool {
 	case method == "logging/setLevel" && len(params) <= maxURI:
 		s.level = params
 	case method == methodSubscribe && len(uri) <= maxURI:
-		s.unsubscribeLocked(uri) // it counts once
 		s.subscribeLocked(uri)
 	case method == methodUnsubscribe:
-		s.unsubscribeLocked(uri)
+		delete(s.subscribed, uri)
 	}
 	return true
 }
@@ -316,7 +311,7 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 		return greeting, err
 	}
 	e.mu.Lock()
-	e.counts[s.pool].Replays++
+	e.replays[s.pool]++
 	e.mu.Unlock()
 	if err = e.config.Pool.Notify(ctx, id, lease.Operator, s.request("notifications/initialized", nil)); err != nil {
 		return nil, err
@@ -343,10 +338,12 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 // notify passes a notification of the client on.
 func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 	if m.Method == "notifications/cancelled" {
+		id := member(m.Params, "requestId")
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if flights := s.flights[string(member(m.Params, "requestId"))]; len(flights) == 1 { // else it is ambiguous
-			flights[0].cancel()
+		others := func(f *flight) bool { return !bytes.Equal(f.id, id) }
+		if named := slices.DeleteFunc(slices.Clone(s.flights), others); len(named) == 1 { // else it is ambiguous
+			named[0].cancel()
 		}
 		return
 	}

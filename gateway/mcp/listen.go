@@ -75,7 +75,7 @@ func (e *Endpoint) addListener(l *listener, limits spec.MCP) error {
 	if err := full(e.listeners, where, l, limits, "streams of subscriptions/listen"); err != nil {
 		return err
 	}
-	e.countsLocked(l.pool).Streams++
+	e.replays[l.pool] += 0 // as of a session
 	e.listeners[wire.Listener(l.number)] = l
 	for conn, era := range e.conns[l.pool] {
 		if era == spec.EraModern {
@@ -88,7 +88,6 @@ func (e *Endpoint) addListener(l *listener, limits spec.MCP) error {
 func (e *Endpoint) removeListener(l *listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.counts[l.pool].Streams--
 	delete(e.listeners, wire.Listener(l.number))
 	for _, stop := range l.stops {
 		stop()

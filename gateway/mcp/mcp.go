@@ -68,7 +68,7 @@ type Endpoint struct {
 	closed    bool
 	sessions  map[string]*session
 	ending    map[string]struct{}              // ids of sessions that have just ended, and may have a record
-	counts    map[string]*Counts               // by pool
+	replays   map[string]int64                 // by pool, of all that have had a client
 	parked    map[string][]parked              // idle sessions that have a record, by pool
 	processes map[process]*session             // mode session
 	progress  map[int64]*flight                // by progress token
@@ -88,7 +88,7 @@ type process struct {
 // New returns an Endpoint, which must be closed.
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
-		counts: map[string]*Counts{}, parked: map[string][]parked{},
+		replays: map[string]int64{}, parked: map[string][]parked{},
 		processes: map[process]*session{}, progress: map[int64]*flight{}, pending: map[any]struct{}{},
 		tools: map[toolsOf]tools{}, logged: map[process][]*flight{},
 		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]string{},
@@ -143,18 +143,25 @@ type Counts struct {
 
 // Counts returns the counts of each pool that has had a client.
 func (e *Endpoint) Counts() map[string]Counts {
+	counts := map[string]Counts{}
+	count := func(pool string, sessions, streams int) {
+		c := counts[pool]
+		c.Sessions, c.Streams = c.Sessions+sessions, c.Streams+streams
+		counts[pool] = c
+	}
 	e.mu.Lock()
-	counts := make(map[string]Counts, len(e.counts))
-	for pool, c := range e.counts {
-		counts[pool] = *c
+	for pool, n := range e.replays {
+		counts[pool] = Counts{Replays: n}
+	}
+	for _, l := range e.listeners {
+		count(l.pool, 0, 1)
 	}
 	e.mu.Unlock()
 	for _, s := range e.all() {
+		count(s.pool, 1, 0)
 		s.mu.Lock()
 		if s.getLocked() != nil {
-			c := counts[s.pool]
-			c.Streams++
-			counts[s.pool] = c
+			count(s.pool, 0, 1)
 		}
 		s.mu.Unlock()
 	}

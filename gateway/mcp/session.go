@@ -52,9 +52,9 @@ type session struct {
 	uses    int // requests and streams
 	used    time.Time
 	ended   bool
-	savedAt time.Time            // zero before it has a record
-	flights map[string][]*flight // requests in progress, by the client's id
-	opened  []*stream            // of requests that take events, oldest first, and at most one of a GET
+	savedAt time.Time // zero before it has a record
+	flights []*flight // requests in progress
+	opened  []*stream // of requests that take events, oldest first, and at most one of a GET
 	waiting []undelivered
 	asked   map[int64]wire.Incoming // the server's requests
 
@@ -67,7 +67,6 @@ type session struct {
 	initialized bool
 	level       json.RawMessage     // of logging/setLevel
 	subscribed  map[string]struct{} // URIs of resources/subscribe
-	uris        int                 // their bytes
 }
 
 // undelivered is a message that waits for a stream; own is its id if it is a request.
@@ -84,8 +83,8 @@ func newSession(host string, q Request) *session {
 	}
 	s := &session{pool: q.Pool, principal: q.Principal, begun: time.Now().UTC(), mcp: q.Spec.MCP, call: call,
 		wait: q.Spec.Queue.Timeout.D(), absent: min(max(q.Spec.MCP.Idle, q.Spec.Lease.TTL), q.Spec.Lease.MaxTTL).D(),
-		acquiring: make(chan struct{}, 1), used: time.Now(), flights: map[string][]*flight{},
-		asked: map[int64]wire.Incoming{}, subscribed: map[string]struct{}{}}
+		acquiring: make(chan struct{}, 1), used: time.Now(), asked: map[int64]wire.Incoming{},
+		subscribed: map[string]struct{}{}}
 	s.streams.held = new(atomic.Int64) // until it is one of an Endpoint's
 	if host != "" {                    // else it is that of one request, or its id is known
 		s.name(host + "." + rand.Text())
@@ -110,7 +109,7 @@ func (e *Endpoint) add(s *session) (*session, error) {
 	if err := full(e.sessions, where, s, s.mcp, "MCP sessions"); err != nil {
 		return nil, err
 	}
-	e.countsLocked(s.pool).Sessions++
+	e.replays[s.pool] += 0 // the counts of its pool are reported from now on
 	s.streams.held = &e.kept
 	e.sessions[s.id] = s
 	e.parked[s.pool] = slices.DeleteFunc(e.parked[s.pool], func(p parked) bool { return p.id == s.id })
@@ -141,15 +140,6 @@ func full[T any](all map[string]T, where func(T) (pool, principal string), anoth
 		key).After(tick)
 }
 
-func (e *Endpoint) countsLocked(pool string) *Counts {
-	c := e.counts[pool]
-	if c == nil {
-		c = &Counts{}
-		e.counts[pool] = c
-	}
-	return c
-}
-
 // endSession ends a session, and its process with it.
 func (e *Endpoint) endSession(s *session, reason string) {
 	saved := s.isSaved()
@@ -178,16 +168,13 @@ func (e *Endpoint) drop(s *session, reason string) {
 	e.mu.Lock()
 	if e.sessions[s.id] == s {
 		delete(e.sessions, s.id)
-		e.counts[s.pool].Sessions--
 	}
 	e.mu.Unlock()
 	s.mu.Lock()
 	id := s.lease
 	s.ended = true
-	for _, flights := range s.flights {
-		for _, f := range flights {
-			f.cancel()
-		}
+	for _, f := range s.flights {
+		f.cancel()
 	}
 	if get := s.getLocked(); get != nil {
 		get.finish(nil)

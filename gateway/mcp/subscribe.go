@@ -55,7 +55,7 @@ func (e *Endpoint) changeSubscription(s *session, uri string, subscribes bool) e
 	case has == subscribes:
 		return nil
 	case !subscribes:
-		s.unsubscribeLocked(uri)
+		delete(s.subscribed, uri)
 		e.countLocked(s.pool, uri, -1)
 		return nil
 	case !s.subscribeLocked(uri):
@@ -110,19 +110,15 @@ func (e *Endpoint) tell(pool, method, uri string) {
 
 // subscribeLocked notes a subscription. It reports false if the session has too many.
 func (s *session) subscribeLocked(uri string) bool {
-	if len(s.subscribed) >= maxSubscribed || s.uris+len(uri) > maxURIs {
+	bytes := len(uri)
+	for other := range s.subscribed {
+		bytes += len(other)
+	}
+	if len(s.subscribed) >= maxSubscribed || bytes > maxURIs {
 		return false
 	}
 	s.subscribed[uri] = struct{}{}
-	s.uris += len(uri)
 	return true
-}
-
-func (s *session) unsubscribeLocked(uri string) {
-	if _, has := s.subscribed[uri]; has {
-		delete(s.subscribed, uri)
-		s.uris -= len(uri)
-	}
 }
 
 // uriOf is the URI in params, "" for none. Servers write the same one with other escapes.
