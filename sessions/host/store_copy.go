@@ -95,7 +95,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 	}
 	s.copyMu.Lock()
 	defer s.copyMu.Unlock()
-	settings, err := s.settings(ctx, pool)
+	settings, err := s.settings(ctx, pool, false)
 	if err != nil {
 		return none, err
 	}

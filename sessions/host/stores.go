@@ -40,7 +40,7 @@ type Stores struct {
 	log         *slog.Logger
 	processes   sync.WaitGroup
 
-	// asking are the questions to pools that starts share.
+	// asking are the questions to pools that starts and requests share.
 	asking singleflight.Group
 
 	// copyMu serialises the steps of a copy.
@@ -59,15 +59,12 @@ type poolSessions struct {
 	settings  spec.Sessions
 	processes int
 	usedAt    time.Time // when it last had a process, or its settings were learned
-	// settingsAt is when the pool, having no process here, was last asked for its settings.
-	settingsAt time.Time
-	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time
-	// of that answer.
-	owned    bool
-	ownerAt  time.Time
-	ownerErr error
-	// confirmed means that the pool named this host as the owner when its first process here was to start, or since.
-	confirmed bool
+	// mine means that the pool has named this host as the owner of its local store, and has not named another since;
+	// refused is why the store is not used here, nil for no reason. Both count until that time; zero means that everyone
+	// asks.
+	mine    bool
+	refused error
+	until   time.Time
 }
 
 // openStore is a store and its current settings.
@@ -101,8 +98,10 @@ func (s *Stores) Add(p *process.Process) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		pool.processes--
-		pool.confirmed = pool.confirmed && pool.processes > 0
 		pool.usedAt = time.Now()
+		if pool.processes == 0 && pool.mine {
+			pool.until = pool.usedAt
+		}
 	})
 }
 
@@ -110,8 +109,7 @@ func (s *Stores) Add(p *process.Process) {
 // pool had none here, or since the pool was started again under its name.
 func (s *Stores) addLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.learnLocked(pool, settings)
-	p.confirmed = p.confirmed || p.owned && p.processes > 0
-	p.owned, p.ownerAt = false, time.Time{}
+	p.until = time.Time{}
 	p.processes++
 	return p
 }
@@ -126,7 +124,7 @@ func (s *Stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 	}
 	p.usedAt = time.Now()
 	if addressOf(p.settings) != addressOf(settings) {
-		p.owned, p.confirmed, p.ownerAt = false, false, time.Time{}
+		p.mine, p.refused, p.until = false, nil, time.Time{}
 	}
 	p.settings = settings
 	return p
@@ -162,14 +160,9 @@ func (s *Stores) ToList(ctx context.Context, pool string) (sessions.HostCalls, e
 }
 
 func (s *Stores) of(ctx context.Context, pool string, claim bool) (sessions.HostCalls, error) {
-	settings, err := s.settings(ctx, pool)
+	settings, err := s.settings(ctx, pool, claim)
 	if err != nil {
 		return sessions.HostCalls{}, err
-	}
-	for _, name := range s.poolsFor(pool) {
-		if err := s.ensureOwner(ctx, name, claim); err != nil {
-			return sessions.HostCalls{}, err
-		}
 	}
 	return s.openFor(pool, settings)
 }
@@ -184,39 +177,26 @@ func (s *Stores) SessionExists(ctx context.Context, pool, session string) error 
 	return err
 }
 
-// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same
+// defaultPools returns the active pools here, which a request without a pool's name is about, if they use the same
 // store.
-func (s *Stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
-	if pool != "" {
-		return s.poolSettings(ctx, pool)
-	}
+func (s *Stores) defaultPools() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := s.activePoolsLocked()
 	if len(names) == 0 {
-		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers,
+		return nil, api.Errorf(api.CodeNoWorkers,
 			"no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(
 			time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonicalLocked(s.pools[name].settings) != s.canonicalLocked(settings) {
-			return spec.Sessions{}, api.Errorf(api.CodeInvalid,
+			return nil, api.Errorf(api.CodeInvalid,
 				"pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name,
 				names[0])
 		}
 	}
-	return settings, nil
-}
-
-// poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
-func (s *Stores) poolsFor(pool string) []string {
-	if pool != "" {
-		return []string{pool}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.activePoolsLocked()
+	return names, nil
 }
 
 // activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
