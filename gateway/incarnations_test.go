@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -57,6 +58,25 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 			usage, _ := e.gateway.Usage("p/0", 1)
 			require.EqualValues(t, c.served[1], usage.Requests, "each incarnation has its own count")
 		})
+	}
+}
+
+func TestTheBindingsOfAWorkerGoWithTheLastOfItsProcesses(t *testing.T) {
+	table := affinity.New(nil)
+	e := open(t, 1, withBindings(table))
+	older, found := e.processes.Get("p/0", 1)
+	require.True(t, found)
+	newer := e.beside(0, 2)
+	table.Put("p", "s", "p/0", func(string, bool) bool { return true })
+	for _, c := range []struct {
+		process *process.Process
+		want    string
+	}{{older, "p/0"}, {newer, ""}} {
+		seen := make(chan struct{})
+		c.process.AfterEnd(func() { close(seen) }) // after those that were registered before
+		c.process.Kill("the test ends it")
+		<-seen
+		require.Equal(t, c.want, table.Where("p", "s"))
 	}
 }
 

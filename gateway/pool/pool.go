@@ -95,6 +95,11 @@ func (p *poolState) watch(u *upstream) {
 		outcome := string(u.process.Exit().Outcome())
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(outcome, 1) })
 		p.remove(u)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.newestLiveLocked(u.worker) == nil { // else the worker goes on with that one
+			p.dispatcher.config.Affinity.UnbindWorker(u.worker)
+		}
 	})
 }
 

@@ -81,20 +81,19 @@ func New(hostID, dir string, log *slog.Logger, ask Pools, observer *Observer) *S
 	}
 }
 
-// Add counts a process of its pool until it ends, and then removes the session bindings of its worker.
+// Add counts a process of its pool until it ends.
 func (s *Stores) Add(p *process.Process) {
-	worker, settings := p.Worker(), p.Spec().Sessions
+	name, settings := api.PoolOf(p.Worker()), p.Spec().Sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	pool := s.addLocked(api.PoolOf(worker), settings)
-	s.Affinity.SetTTL(api.PoolOf(worker), settings.AffinityTTL.D())
+	pool := s.addLocked(name, settings)
+	s.Affinity.SetTTL(name, settings.AffinityTTL.D())
 	s.processes.Add(1)
 	p.AfterEnd(func() {
 		defer s.processes.Done()
-		s.Affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		pool.processes--
