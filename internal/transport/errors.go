@@ -68,6 +68,10 @@ func Problem(response *http.Response, content []byte) *api.Error {
 		} `json:"gateways"` // with workers of the pool
 	}
 	if json.Unmarshal(content, &parsed) != nil || parsed.Code == "" {
+		if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge { // net/http's answer, before the gateway sees it
+			return api.Errorf(api.CodePayloadTooLarge,
+				"the request's line and headers are too large: a gateway accepts 64 KiB (%s)", response.Status)
+		}
 		failure := api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: %s",
 			response.Status)
 		failure.Started = true

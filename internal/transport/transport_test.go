@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,6 +163,22 @@ func TestARequestOnAConnectionThatTheServerHasClosedWasNotSent(t *testing.T) {
 		require.False(t, MayHaveStarted(err), "%v", err)
 		own.Close()
 	}
+}
+
+// net/http answers such a request itself.
+func TestARequestWithTooLargeHeadersIsExplained(t *testing.T) {
+	gateway := httptest.NewUnstartedServer(http.NotFoundHandler())
+	gateway.Config.MaxHeaderBytes = 64 << 10
+	gateway.Start()
+	defer gateway.Close()
+	own := New("", nil)
+	defer own.Close()
+	path := "/v1/pools/p/call/" + strings.Repeat("m", 100<<10)
+	_, err := own.Do(t.Context(), gateway.URL, Request{Method: http.MethodPost, Path: path})
+	require.ErrorIs(t, err, api.ErrPayloadTooLarge)
+	require.ErrorContains(t, err, "the request's line and headers are too large: a gateway accepts 64 KiB (431 Request "+
+		"Header Fields Too Large)")
+	require.False(t, MayHaveStarted(err))
 }
 
 func TestARouteThatAnOlderAgentLacksIsExplained(t *testing.T) {

@@ -337,6 +337,17 @@ test('a Unix socket', async (t) => {
   assert.equal(await new Client(`unix:${folder}/g.sock`).pool('p').call('m'), 1)
 })
 
+test('headers that are too large for the gateway are called so', async (t) => {
+  const server = http.createServer((_, response) => response.writeHead(431).end('431 Request Header Fields Too Large')).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  await assert.rejects(new Client(`http://127.0.0.1:${server.address().port}`, { retries: 0 }).pool('p').call('m'), (error) =>
+    error.code === 'payload_too_large' && !error.started && /line and headers are too large.*64 KiB/.test(error.message))
+})
+
 test('arguments of the client', () => {
   for (const endpoint of ['', 'ftp://a', 'http://u:p@a', 'http://a/b', 'unix:x', 'nonsense']) {
     assert.throws(() => new Client(endpoint ? endpoint : []), TypeError, endpoint)

@@ -184,6 +184,10 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(kind) as raised:
                     c.pool("p").call("m")
                 self.assertEqual((raised.exception.code, str(raised.exception)), (code, "about " + code))
+            gateway.answer = lambda asked: Answered(b"431 Request Header Fields Too Large", 431)
+            with self.assertRaisesRegex(client.PayloadTooLarge, "line and headers are too large.*64 KiB") as raised:
+                c.pool("p").call("m" * 1000)
+            self.assertFalse(raised.exception.started)
             gateway.answer = lambda asked: Answered(b"<html>", 502)
             with self.assertRaises(client.Unavailable) as raised:
                 c.pool("p").call("m")

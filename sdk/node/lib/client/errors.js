@@ -48,6 +48,9 @@ export function errorOf(status, headers, body) {
     problem = null
   }
   if (typeof problem?.code !== 'string') {
+    if (status === 431) {
+      return new TempoolError("the request's line and headers are too large: a gateway accepts 64 KiB", { code: 'payload_too_large', status })
+    }
     return new TempoolError(`the answer is not from a Tempool gateway, or was cut off: status ${status}`, { code: 'unavailable', started: true, status })
   }
   const { code, detail, title, started = true, worker_error: failure } = problem

@@ -139,6 +139,8 @@ def error_of(status: int, reason: str, headers: Mapping[str, str], body: bytes) 
         problem = json.loads(body)
         code = problem["code"]
     except (ValueError, KeyError, TypeError):
+        if status == 431:
+            return PayloadTooLarge("the request's line and headers are too large: a gateway accepts 64 KiB", "payload_too_large", status=status)
         return Unavailable(
             "the answer is not from a Tempool gateway, or was cut off: %d %s" % (status, reason), "unavailable", True, status=status)
     retry_after = problem["retry_after_ms"] / 1000 if problem.get("retry_after_ms") else None
