@@ -255,7 +255,7 @@ func TestAFailedCallIsAnEvent(t *testing.T) {
 		source, reason string
 		data           api.CallEvent
 	}{
-		{api.PoolSource("p"), "", api.CallEvent{Code: refused.problem.Code, TraceID: clientTrace}},
+		{api.PoolSource("p"), "", api.CallEvent{Method: "echo", Code: refused.problem.Code, TraceID: clientTrace}},
 		{worker, "", api.CallEvent{Incarnation: 1, Method: "echo", Code: api.CodeOf(unsent)}},
 		{worker, "it cannot be done", traced},
 		{worker, "it cannot be done", failed},

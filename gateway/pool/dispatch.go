@@ -186,7 +186,7 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 
 // place puts the call in flight on a worker of the target, at once or after it waited.
 func (d *Dispatcher) place(c *Call, t *Target) error {
-	p, err := d.locate(c.ctx, t)
+	p, err := d.locate(c, t)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		err = d.verifyAndStart(c, t)
 	}
 	if t.kind == inQueue && t.guest == nil && err != errTaken {
-		p.countRefusal(c.ctx, err, c.arrived)
+		p.countRefusal(c, err, c.arrived)
 	}
 	switch {
 	case err != nil:
@@ -230,8 +230,8 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	return err
 }
 
-// locate finds the pool of the target, and the worker of a lease.
-func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
+// locate finds the pool of the call's target, and the worker of a lease.
+func (d *Dispatcher) locate(c *Call, t *Target) (*poolState, error) {
 	if t.kind == inQueue && (t.priority < MinPriority || t.priority > MaxPriority) {
 		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority,
 			MinPriority, MaxPriority, DefaultPriority)
@@ -247,7 +247,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 			return nil, t.invalid
 		}
 		if t.upstream = d.upstreamFor(t.ref); t.upstream == nil {
-			return nil, d.verifier.Explain(ctx, t.leaseID, t.ref, d.config.HostID)
+			return nil, d.verifier.Explain(c.ctx, t.leaseID, t.ref, d.config.HostID)
 		}
 		return t.upstream.pool, nil
 	case aheadOfAll:
@@ -259,9 +259,9 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	p := d.knownPool(t.pool)
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
-		p, err = d.find(ctx, t.pool, t.worker)
+		p, err = d.find(c.ctx, t.pool, t.worker)
 		if err != nil && !(t.leaves && d.reachesAny(err)) {
-			p.countRefusal(ctx, err, t.arrived)
+			p.countRefusal(c, err, t.arrived)
 			return nil, err
 		}
 	}

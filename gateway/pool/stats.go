@@ -43,7 +43,7 @@ var refusalCodes = [...]api.Code{
 
 // countRefusal counts a call that did not start. It ignores a nil error, a nil pool, and errors that say nothing about
 // the pool. a is its arrival in the queue.
-func (p *poolState) countRefusal(ctx context.Context, err error, a arrival) {
+func (p *poolState) countRefusal(c *Call, err error, a arrival) {
 	if err == nil || p == nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (p *poolState) countRefusal(ctx context.Context, err error, a arrival) {
 		p.stats.refused[i].Add(1)
 		now := time.Now()
 		p.stats.figures.count("", code, a.waited(now), -1, now)
-		p.emitRefusal(ctx, code, err)
+		p.emitRefusal(c, code, err)
 	}
 }
 
@@ -111,10 +111,11 @@ func (u *upstream) emitNotReleased(session string, err error) {
 }
 
 // emitRefusal emits that a call was refused before a worker had it.
-func (p *poolState) emitRefusal(ctx context.Context, code api.Code, err error) {
+func (p *poolState) emitRefusal(c *Call, code api.Code, err error) {
 	if log := p.dispatcher.config.Events; log.Wants(api.EventCallFailed) {
 		log.Add(api.EventCallFailed, api.PoolSource(p.pool), time.Now(), api.CallEvent{
-			Host: p.dispatcher.config.HostID, Code: code, Reason: err.Error(), TraceID: tracecontext.ID(ctx),
+			Host: p.dispatcher.config.HostID, Method: tracecontext.Clip(c.method), Code: code, Reason: err.Error(),
+			TraceID: tracecontext.ID(c.ctx),
 		})
 	}
 }
