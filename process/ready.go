@@ -32,6 +32,9 @@ var (
 
 var errExitedEarly = errors.New("exited before it was ready")
 
+// errNoHello names the descriptor for a program that was written by hand and answers on its socket.
+var errNoHello = errors.New("no hello frame arrived on the descriptor " + EnvOut + " (docs/protocol.md)")
+
 // becomeReady waits for the handshake and runs the warm-up. It fails as soon as the process exits.
 func (p *Process) becomeReady(ctx context.Context) error {
 	if p.vacant() {
@@ -52,7 +55,7 @@ func (p *Process) becomeReady(ctx context.Context) error {
 		err = p.warmUp(ctx)
 	}
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errExitedEarly) {
-		err = errExitedEarly
+		err = fmt.Errorf("%w: %w", errExitedEarly, err)
 	}
 	cancel(nil)
 	watcher.Wait()
@@ -66,7 +69,7 @@ func (p *Process) handshake(ctx context.Context) error {
 	switch p.spec.Pool.Protocol {
 	case spec.ProtocolFrames:
 		if err := wire.AwaitReady(ctx, p.conn); err != nil {
-			return fmt.Errorf("wait for the hello frame: %w", err)
+			return fmt.Errorf("%w: %w", errNoHello, err)
 		}
 	case spec.ProtocolNone:
 		return p.awaitListening(ctx)

@@ -146,10 +146,16 @@ var errStartTimeout = errors.New("start.timeout expired")
 func (p *Process) giveUp(ctx context.Context, cause error) error {
 	p.condemn(ctx, cause)
 	<-p.done
-	if cancelled := context.Cause(ctx); errors.Is(cancelled, ErrSuperseded) || errors.Is(cancelled, ErrUnavailable) {
+	cancelled := context.Cause(ctx)
+	if errors.Is(cancelled, ErrSuperseded) || errors.Is(cancelled, ErrUnavailable) {
 		return cancelled
 	}
-	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
+	exit := p.Exit()
+	reason := exit.Reason
+	if cancelled == nil && !exit.ByAgent && errors.Is(cause, errNoHello) {
+		reason = errNoHello.Error() + ": " + reason
+	}
+	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), reason)}
 }
 
 // condemn has a process end that did not become ready.
