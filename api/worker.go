@@ -62,7 +62,7 @@ type WorkerState struct {
 	LimitsApplied *LimitsApplied `json:"limits_applied,omitempty"`
 	// Successor is the incarnation that starts beside this one to replace it (rotation.surge); 0 if there is none.
 	Successor int64 `json:"successor,omitempty"`
-	// Leaving lists the older incarnations that finish their calls or are stopping.
+	// Draining lists the older incarnations that finish their calls or are stopping.
 	Draining []int64 `json:"draining,omitempty"`
 	// Rotation is the requested or running replacement.
 	Rotation *RotationStatus `json:"rotation,omitempty"`
@@ -84,7 +84,7 @@ type RotationStatus struct {
 	Incarnation int64     `json:"incarnation"` // the one to replace
 	Since       time.Time `json:"since"`       // when the replacement was first requested
 	Granted     bool      `json:"granted,omitempty"`
-	// Cut counts the calls still in flight when rotation.drain_timeout passed.
+	// CallsCut counts the calls still in flight when rotation.drain_timeout passed.
 	CallsCut int `json:"calls_cut,omitempty"`
 	// Failed is why the next process could not be started; the old incarnation stays in service.
 	Failed string `json:"failed,omitempty"`

@@ -77,7 +77,7 @@ func (m *members) trim() {
 	}
 }
 
-// shrink chooses the workers that go: those out of service, then those without a lease, then those that a gateway has
+// shrink chooses the workers that go: those out of service, then those without a lease, then those that a client has
 // leased, each time the highest numbers first. Leases are asked for only if workers in service have to go.
 func (m *members) shrink() {
 	excess := m.excess()
