@@ -26,7 +26,4 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	require.Contains(t, failure.Message(), "host h cannot start the process")
 	require.Contains(t, failure.Message(), "this host is out of resources for another process")
 	require.Equal(t, 1, exhausted)
-	var details api.NoWorkersDetails
-	require.NoError(t, failure.Details(&details))
-	require.True(t, details.Exhausted)
 }

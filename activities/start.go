@@ -76,9 +76,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		h.Observer.StartFailed(r.Process, err)
 		if errors.Is(err, process.ErrExhausted) {
 			h.Exhausted()
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError(
-				"host "+h.ID+" cannot start the process: "+err.Error(),
-				string(api.CodeNoWorkers), nil, api.NoWorkersDetails{Exhausted: true})
+			return api.StartResult{}, nonRetryable(api.CodeNoWorkers, "host "+h.ID+" cannot start the process: "+err.Error())
 		}
 		return api.StartResult{}, fromProcess(err)
 	}

@@ -94,12 +94,6 @@ type SupersededDetails struct {
 	Newest int64 `json:"newest"`
 }
 
-// NoWorkersDetails is the detail of a Start that failed with CodeNoWorkers. Exhausted says that the host lacks
-// resources and pauses.
-type NoWorkersDetails struct {
-	Exhausted bool `json:"exhausted"`
-}
-
 // StartFailedDetails is the detail of a Start whose process was ready and ended in its probation. Usage are the calls
 // that it served.
 type StartFailedDetails struct {

@@ -5,6 +5,9 @@ import "time"
 // Who is alive, and what waits for whom. Each time-out is longer than every absence that is legitimate where it
 // applies. They are in this order, which TestTheTimeoutsAreInOrder holds.
 const (
+	// NextHostTimeout is how long a Start beside the present process waits for another host after one that refused it:
+	// shorter than that one pauses, which would refuse it again and pause for longer.
+	NextHostTimeout = 3 * time.Second
 	// HostHeartbeatInterval is how often an agent heartbeats.
 	HostHeartbeatInterval = 4 * time.Second
 	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is

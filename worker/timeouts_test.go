@@ -13,7 +13,7 @@ import (
 
 func TestTheTimeoutsAreInOrder(t *testing.T) {
 	order := []time.Duration{
-		2 * api.HostHeartbeatInterval, api.HostHeartbeatTimeout, api.HeartbeatTimeout,
+		api.NextHostTimeout, minPause, 2 * api.HostHeartbeatInterval, api.HostHeartbeatTimeout, api.HeartbeatTimeout,
 		api.HostHeartbeatTimeout + api.HostGrace,
 		api.HostTimeout, api.HostOutageGrace, api.HostHeartbeatTimeout + api.HostOutageGrace,
 		joinTimeout, process.KeepFor, api.ClaimTimeout,

@@ -72,8 +72,12 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 	request := a.startRequest(incarnation, sp)
 	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
 	request.Replaced = a.replacedBySuccessor()
-	return a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(),
-		a.Machine.Incarnation)).Execute(ctx)
+	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(),
+		a.Machine.Incarnation))
+	if a.Rotation.refused {
+		activity.ScheduleToStart = api.NextHostTimeout
+	}
+	return activity.Execute(ctx)
 }
 
 // claimSuccessor has the agent that took over the successor observe it, as its start has set. An agent kills what

@@ -117,8 +117,6 @@ func TestTheRecoveryOfTheNextSpecEndsItsRotation(t *testing.T) {
 
 func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 	refused := temporal.NewNonRetryableApplicationError("host h is drained", string(api.CodeNoWorkers), nil)
-	exhausted := temporal.NewNonRetryableApplicationError("no space left on device", string(api.CodeNoWorkers), nil,
-		api.NoWorkersDetails{Exhausted: true})
 	for name, c := range map[string]struct {
 		err         error
 		refusals    int
@@ -126,7 +124,6 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 		inPlace     bool
 	}{
 		"no host has room":         {temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 9, 3, true},
-		"the host is exhausted":    {exhausted, 9, 3, true}, // and has paused: the next start would take longer
 		"each host refuses":        {refused, 9, 4, true},
 		"one of the hosts refuses": {refused, 1, 3, false},
 	} {

@@ -26,7 +26,8 @@ type rotation struct {
 	Attempts int       `json:"attempts,omitempty"`
 	RetryAt  time.Time `json:"retry_at,omitzero"`
 	started  bool      // emitted in this run
-	// refused says that a host that drains refused the next process in this run: another one may have capacity.
+	// refused says that a host refused the next process in this run, since it drains or has no resources: another one may
+	// have capacity.
 	refused bool
 }
 

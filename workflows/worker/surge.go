@@ -106,7 +106,7 @@ func (s *surge) attemptSwitch() bool {
 		return true
 	}
 	rotation := s.Rotation
-	if failure.NoResources(result.Err) && !failure.Exhausted(result.Err) && !rotation.refused {
+	if failure.NoResources(result.Err) && !rotation.refused {
 		rotation.refused = true
 		return true
 	}

@@ -41,12 +41,6 @@ func NoResources(err error) bool {
 	return ok && app.Type() == string(api.CodeNoWorkers)
 }
 
-// Exhausted reports whether the host that took a start had no resources for another process, which lasts.
-func Exhausted(err error) bool {
-	found, _ := details[api.NoWorkersDetails](err, api.CodeNoWorkers)
-	return found.Exhausted
-}
-
 // TimedOut reports whether an agent took the activity and did not finish it in time.
 func TimedOut(err error) bool {
 	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
