@@ -53,7 +53,8 @@ type SessionCopy struct {
 	InSync bool `json:"in_sync"`
 	// Pending counts the sessions whose last change or use may be missing in the other store.
 	Pending int `json:"pending"`
-	// Problem is why the other store does not follow now; the agent retries.
+	// Problem is why the other store does not follow now; the agent retries. In the answer to CopyStepFinish it says that
+	// not all pools could be checked.
 	Problem string `json:"problem,omitempty"`
 	// Comparing is the running comparison, Compared the last finished one.
 	Comparing *SessionComparison `json:"comparing,omitempty"`

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,13 +195,13 @@ func (s *Stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	if known == nil {
 		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; see the agent's log")
 	}
-	lost := 0
+	lost, problem := 0, ""
 	var err error
 	switch step.Step {
 	case api.CopyStepCutOver, api.CopyStepBack:
 		lost, err = s.swapCopy(ctx, known.store, *record, step)
 	case api.CopyStepFinish, api.CopyStepCancel:
-		err = s.endCopy(ctx, known.store, *record, step.Step)
+		problem, err = s.endCopy(ctx, known.store, *record, step.Step)
 	default:
 		err = api.Errorf(api.CodeInvalid, "unknown step %q; allowed: %s, %s, %s or %s", step.Step,
 			api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
@@ -210,7 +211,7 @@ func (s *Stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	}
 	s.log.Info("session copy step done", "step", step.Step, "from", record.From.String(), "to", record.To.String())
 	report := s.SessionCopy()
-	report.Lost = lost
+	report.Lost, report.Problem = lost, cmp.Or(problem, report.Problem)
 	return report, nil
 }
 
@@ -249,18 +250,23 @@ func (s *Stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 	return lost, nil
 }
 
-// endCopy keeps the primary of the copy and closes the secondary.
-func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
+// endCopy keeps the primary of the copy and closes the secondary. It returns which pools it could not check.
+func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record copyRecord,
+	step api.CopyStep) (problem string, err error) {
 	kept, released, swap := record.From, record.To, api.CopyStepBack
 	if step == api.CopyStepFinish {
 		kept, released, swap = record.To, record.From, api.CopyStepCutOver
 	}
 	if record.CutOver != (step == api.CopyStepFinish) {
-		return stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
+		return "", stepRefused(step, "the sessions are still in %s; run the step %s first", released, swap)
 	}
 	users := s.poolsHere(released)
 	if step == api.CopyStepFinish { // --cancel must always work: it protects the sessions of others in the second store
-		all, _ := s.poolsUsing(ctx, released) // without an answer, the pools here count
+		all, unknown := s.poolsUsing(ctx, released) // without an answer, the pools here count
+		if unknown != nil {
+			problem = fmt.Sprintf("not all pools were checked: %v; no spec may still name %s", unknown,
+				released)
+		}
 		for pool, others := range all {
 			if len(others) == 0 {
 				users[pool] = nil
@@ -268,12 +274,12 @@ func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record cop
 		}
 	}
 	if len(users) > 0 {
-		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", names(users), released,
+		return "", stepRefused(step, "the spec of %s still names %s; apply one with %s first", names(users), released,
 			kept.specText())
 	}
 	secondary, err := store.EndCopy(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.mu.Lock()
 	known := s.open[record.From]
@@ -284,7 +290,7 @@ func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record cop
 	if err := secondary.Close(); err != nil {
 		s.log.Warn("closing the released session store failed", "store", released.String(), "error", err)
 	}
-	return nil
+	return problem, nil
 }
 
 // poolsWhereLocked returns the pools with a process here whose settings match, sorted.

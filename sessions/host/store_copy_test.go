@@ -159,7 +159,9 @@ func TestACopyIsRefusedForPoolsWithoutAProcessHere(t *testing.T) {
 	set("p", spec.StoreRedis, server.URL(), "here")
 	s.ask.List = func(context.Context) ([]string, error) { return nil, errors.New("no answer") }
 	require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), back)), api.ErrStoreUnavailable)
-	runStep(t, s, api.CopyStepFinish)
+	require.Contains(t, runStep(t, s, api.CopyStepFinish).Problem, "not all pools were checked: "+
+		"store_unavailable: cannot find out which pools use the stores of the copy: no answer; no spec may still name "+
+		"embedded")
 }
 
 func TestACopyWaitsForAllPoolsTogether(t *testing.T) {

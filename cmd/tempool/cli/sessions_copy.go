@@ -138,7 +138,11 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 	}
 	return a.printResult(c, func(text *strings.Builder) {
 		if c.Phase == api.CopyNone {
-			fmt.Fprintf(text, "no copy of sessions is running on host %s\n", c.Host)
+			fmt.Fprintf(text, "no copy of sessions is running on host %s", c.Host)
+			if c.Problem != "" {
+				text.WriteString("; " + c.Problem)
+			}
+			text.WriteByte('\n')
 			return
 		}
 		primary, secondary, next := c.From, c.To, "wait until both are in sync"

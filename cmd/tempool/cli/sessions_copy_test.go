@@ -24,6 +24,8 @@ func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 		case r.Method == http.MethodPost && string(body) == `{"step":"finish"}`:
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"code":"invalid","detail":"cut-over first","started":false}`)
+		case r.Method == http.MethodPost && string(body) == `{"step":"cancel"}`:
+			_, _ = io.WriteString(w, `{"phase":"none","host":"here","problem":"some pools were not checked"}`)
 		case r.Method == http.MethodPost && r.URL.Path == "/v1/admin/sessions/copy/step":
 			_, _ = io.WriteString(w, `{"phase":"cut_over",`+two+`,"in_sync":true,"pending":1,"lost":2}`)
 		case polls == 0:
@@ -56,6 +58,9 @@ func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	require.Equal(t, []string{`POST /v1/admin/sessions/copy/step {"step":"back","force":true}`}, requests)
 	require.Contains(t, r.out, "the primary store is redis://there; every change is also written to embedded")
 	require.Contains(t, r.out, "the last change of 2 sessions was lost")
+
+	r = succeedAt(t, "sessions", "copy", "python", "--cancel", "--gateway", endpoint)
+	require.Equal(t, "no copy of sessions is running on host here; some pools were not checked\n", r.out)
 
 	r = failAt(t, "sessions", "copy", "python", "--finish", "--gateway", endpoint, "-o", "json")
 	require.Equal(t, "invalid", failure(t, r).Code)
