@@ -71,7 +71,7 @@ text or base64.`,
 	f.StringVar(&options.Key, "key", "", "whose call it is, for a pool with isolation.by = \"key\"")
 	rangeVar(c, &options.Priority, "priority", 0, 0, 9, "priority in the queue, 0 to 9, highest first")
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
-	return a.gatewayCommand(c, func(ctx context.Context, p pool, args []string) error {
+	return a.gatewayCommand(c, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		var body any
 		switch {
 		case len(args) == 3 && args[2] == "-":
@@ -92,7 +92,11 @@ text or base64.`,
 			out = &buffer
 		}
 		endsLine := true
-		for chunk, err := range p.Call(ctx, slot, args[1], body, options) {
+		stream := p.With(options).Stream
+		if slot != nil {
+			stream = p.With(options).Worker(*slot).Stream
+		}
+		for chunk, err := range stream(ctx, args[1], body) {
 			if err != nil {
 				return err
 			}

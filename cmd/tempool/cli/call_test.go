@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -16,43 +17,62 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
+// fakeCalls is a control plane with pool hello, whose gateway echoes calls in two chunks; the method crash ends after
+// the first.
+func fakeCalls(t *testing.T) *fakeControlPlane {
 	f := newFakeControlPlane(&fakePool{name: "hello"})
+	f.pools["hello"].gateway = startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+		f.record(r.URL.Path + " for " + r.Header.Get(api.HeaderSession))
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set(api.HeaderWorker, "hello/0")
+		w.Header().Set(api.HeaderIncarnation, "4")
+		half := len(body) / 2
+		_, _ = w.Write(body[:half])
+		_ = http.NewResponseController(w).Flush()
+		if path.Base(r.URL.Path) == "crash" {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write(body[half:])
+	})
+	return f
+}
+
+func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
+	f := fakeCalls(t)
 	r := succeed(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
 	require.Equal(t, `{"name": "you"}`, r.out)
-	require.Equal(t, []string{"call hello tools/greet for anna"}, f.requests)
+	require.Equal(t, []string{"/v1/pools/hello/call/tools/greet for anna"}, f.requests)
 	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
 	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
 }
 
 func TestCallReachesOneWorker(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "hello"})
+	f := fakeCalls(t)
 	succeed(t, f, "call", "hello/7", "greet")
-	require.Equal(t, []string{"call hello/7 greet for "}, f.requests)
+	require.Equal(t, []string{"/v1/pools/hello/workers/7/call/greet for "}, f.requests)
 	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))
 }
 
 func TestCallWithJSONNamesTheWorker(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "hello"})
+	f := fakeCalls(t)
 	for body, want := range map[string]string{
 		`{"a":[1]}`:   `"result": {"a": [1]}`,
 		"plain text":  `"text": "plain text"`,
 		"\xff\x00raw": `"base64": "/wByYXc="`,
 	} {
 		r := succeed(t, f, "call", "hello", "greet", body, "-o", "json")
-		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "unix:/g.sock", "took_ms": 0, `+want+`}`,
-			r.out)
+		require.JSONEq(t, `{"worker": "hello/0", "incarnation": 4, "endpoint": "`+f.pools["hello"].gateway+
+			`", "took_ms": 0, `+want+`}`, r.out)
 	}
 }
 
 func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "hello",
-		err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
-	r := fail(t, f, "call", "hello", "greet", "1234")
+	f := fakeCalls(t)
+	r := fail(t, f, "call", "hello", "crash", "1234")
 	require.Equal(t, "12", r.out, "what came before is not taken back")
-	require.Equal(t, "tempool: hello/0 ended while it served greet\n", r.err)
-	asJSON := ctl(t, f, "call", "hello", "greet", "1234", "-o", "json")
-	require.Equal(t, "worker_crashed", failure(t, asJSON).Code)
+	require.Contains(t, r.err, "connection lost while reading the answer")
+	asJSON := ctl(t, f, "call", "hello", "crash", "1234", "-o", "json")
+	require.Equal(t, "unavailable", failure(t, asJSON).Code)
 	require.Empty(t, asJSON.out)
 
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"io"
 	"iter"
 
 	"github.com/tempool/tempool"
@@ -33,8 +32,7 @@ type controlPlane interface {
 	Close()
 }
 
-// pool is what the commands use of tempool.Pool. Call is Stream of the pool, or of its worker in slot; Migrate is that
-// of its session.
+// pool is what the commands use of tempool.Pool. With is the pool itself, for requests to its gateways.
 type pool interface {
 	Name() string
 	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
@@ -53,26 +51,10 @@ type pool interface {
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
-	Call(ctx context.Context, slot *int, method string, in any, o tempool.CallOptions) iter.Seq2[[]byte, error]
-	ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error)
+	With(o tempool.CallOptions) *tempool.Pool
 	Session(id string) *tempool.Session
-	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
-	Bindings(ctx context.Context, after string, limit int) (*api.SessionBindings, error)
-	ExportSessions(ctx context.Context, out io.Writer) (*api.SessionBackupEnd, error)
-	ImportSessions(ctx context.Context, backup io.Reader, o tempool.ImportOptions) (*api.SessionImport, error)
-	SessionCopy(ctx context.Context) (*api.SessionCopy, error)
-	CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error)
-	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error)
-	Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error)
-	Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error)
-	RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error)
-}
-
-// migration is what the commands use of tempool.Migration.
-type migration interface {
-	WorkflowID() string
-	Progress(ctx context.Context) (api.SessionProgress, error)
-	Wait(ctx context.Context) (api.SessionMoves, error)
+	Evacuate(ctx context.Context, request api.EvacuateRequest) (*tempool.Migration, error)
+	RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (*tempool.Migration, error)
 }
 
 // dialFunc connects to a control plane; the caller closes it.
@@ -80,33 +62,7 @@ type dialFunc func(ctx context.Context, o tempool.Options) (controlPlane, error)
 
 type clientControlPlane struct{ *tempool.Client }
 
-func (c clientControlPlane) Pool(name string) pool { return clientPool{c.Client.Pool(name)} }
-
-type clientPool struct{ *tempool.Pool }
-
-func (p clientPool) Call(ctx context.Context, slot *int, method string, in any,
-	o tempool.CallOptions) iter.Seq2[[]byte, error] {
-	if slot != nil {
-		return p.With(o).Worker(*slot).Stream(ctx, method, in)
-	}
-	return p.With(o).Stream(ctx, method, in)
-}
-
-func (p clientPool) ReleaseKey(ctx context.Context, slot int) (api.ReleaseResult, error) {
-	return p.Worker(slot).ReleaseKey(ctx)
-}
-
-func (p clientPool) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
-	return p.Session(session).Migrate(ctx, request)
-}
-
-func (p clientPool) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
-	return p.Pool.Evacuate(ctx, request)
-}
-
-func (p clientPool) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
-	return p.Pool.RebalanceSessions(ctx, request)
-}
+func (c clientControlPlane) Pool(name string) pool { return c.Client.Pool(name) }
 
 func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
 	client, err := tempool.Dial(ctx, o)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -54,10 +55,9 @@ type fakeEvent struct {
 	err   error
 }
 
-// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays. It has no
-// sessions: tests of tempool sessions use an HTTP gateway.
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays.
 type fakePool struct {
-	pool         // nil
+	pool         // the client's, for what follows no script: its Temporal is a fakeTemporal
 	controlPlane *fakeControlPlane
 	name         string
 
@@ -71,7 +71,7 @@ type fakePool struct {
 	signalErrors map[int]error
 	neverEnds    bool // Wait does not return before its context ends
 	lease        *tempool.Lease
-	released     map[int]api.ReleaseResult
+	gateway      string // its endpoint; "" for none
 	options      tempool.CheckoutOptions
 	restart      api.RestartRequest
 	applied      api.ApplyRequest
@@ -84,7 +84,7 @@ type fakePool struct {
 func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
 	f := &fakeControlPlane{agents: 1, pools: map[string]*fakePool{}}
 	for _, p := range pools {
-		p.controlPlane = f
+		p.controlPlane, p.pool = f, tempool.NewClient(fakeTemporal{fakePool: p}, "test").Pool(p.name)
 		f.pools[p.name] = p
 	}
 	return f
@@ -313,36 +313,64 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 	return p.lease, nil
 }
 
-func (p *fakePool) ReleaseKey(_ context.Context, slot int) (api.ReleaseResult, error) {
-	return p.released[slot], p.err
+// fakeTemporal is what a client asks about a pool and about the sessions that move there.
+type fakeTemporal struct {
+	client.Client
+	fakePool *fakePool
 }
 
-func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
-	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s", p.name, session, r.To))
-	return p.migration, p.err
+// answered is the answer of a workflow.
+func answered(value any) converter.EncodedValue {
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(value)
+	if err != nil {
+		panic(err)
+	}
+	return client.NewValue(payloads)
 }
 
-func (p *fakePool) Evacuate(_ context.Context, r api.EvacuateRequest) (migration, error) {
-	p.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.ExcludeFor, r.Reason))
-	return p.migration, p.err
+func (t fakeTemporal) QueryWorkflowWithOptions(_ context.Context,
+	r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	if r.QueryType == api.QueryProgress {
+		progress, err := t.fakePool.migration.next()
+		return &client.QueryWorkflowWithOptionsResponse{QueryResult: answered(progress)}, err
+	}
+	status := roster(api.RosterEntry{State: lifecycle.Ready, Endpoint: t.fakePool.gateway})
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: answered(status)}, nil
 }
 
-func (p *fakePool) RebalanceSessions(_ context.Context, r api.RebalanceSessionsRequest) (migration, error) {
-	p.controlPlane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
-	return p.migration, p.err
+func (t fakeTemporal) UpdateWorkflow(_ context.Context,
+	o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	r := o.Args[0].(api.EvacuateRequest)
+	t.fakePool.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", t.fakePool.name, r.Worker, r.ExcludeFor,
+		r.Reason))
+	return fakeUpdate{}, nil
 }
+
+func (t fakeTemporal) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any,
+	arguments ...any) (client.WorkflowRun, error) {
+	t.fakePool.controlPlane.record(fmt.Sprintf("%s %v", o.StaticSummary, arguments[0]))
+	return t.fakePool.migration, nil
+}
+
+func (t fakeTemporal) GetWorkflow(context.Context, string, string) client.WorkflowRun {
+	return t.fakePool.migration
+}
+
+// fakeUpdate has no result.
+type fakeUpdate struct{ client.WorkflowUpdateHandle }
+
+func (fakeUpdate) Get(context.Context, any) error { return nil }
 
 // fakeMigration ends after it has returned all of progress.
 type fakeMigration struct {
+	client.WorkflowRun
 	progress []api.SessionProgress
 	done     chan struct{}
 	moves    api.SessionMoves
 	err      error
 }
 
-func (m *fakeMigration) WorkflowID() string { return "tempool/x/sessions/y" }
-
-func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
+func (m *fakeMigration) next() (api.SessionProgress, error) {
 	if len(m.progress) == 1 {
 		close(m.done)
 	}
@@ -354,38 +382,14 @@ func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
 	return p, nil
 }
 
-func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
+func (m *fakeMigration) GetRunID() string { return "" }
+
+func (m *fakeMigration) Get(ctx context.Context, to any) error {
 	select {
 	case <-m.done:
-		return m.moves, m.err
+		return cmp.Or(m.err, answered(m.moves).Get(to))
 	case <-ctx.Done():
-		return api.SessionMoves{}, ctx.Err()
-	}
-}
-
-// Call echoes the body in two chunks.
-func (p *fakePool) Call(_ context.Context, slot *int, method string, in any,
-	o tempool.CallOptions) iter.Seq2[[]byte, error] {
-	target := p.name
-	if slot != nil {
-		target = api.WorkerName(p.name, *slot)
-	}
-	return func(yield func([]byte, error) bool) {
-		p.controlPlane.record("call " + target + " " + method + " for " + o.Session)
-		body, _ := in.([]byte)
-		if reader, ok := in.(io.Reader); ok {
-			body, _ = io.ReadAll(reader)
-		}
-		o.Answered(tempool.Answer{Worker: p.name + "/0", Incarnation: 4, Endpoint: "unix:/g.sock"})
-		half := len(body) / 2
-		if !yield(body[:half], nil) {
-			return
-		}
-		if p.err != nil {
-			yield(nil, p.err)
-			return
-		}
-		yield(body[half:], nil)
+		return ctx.Err()
 	}
 }
 

@@ -90,10 +90,10 @@ func (a *app) gatewaysCommand(c *cobra.Command,
 
 // gatewayCommand is gatewaysCommand with the pool that the first argument names.
 func (a *app) gatewayCommand(c *cobra.Command,
-	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+	run func(ctx context.Context, p *tempool.Pool, args []string) error) *cobra.Command {
 	return a.gatewaysCommand(c, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
-		err := run(ctx, cp.Pool(name), args)
+		err := run(ctx, cp.Pool(name).With(tempool.CallOptions{}), args)
 		if ctx.Err() != nil {
 			return api.Errorf(codeInterrupted, "interrupted; calls in flight are cancelled")
 		}

@@ -30,8 +30,8 @@ func (a *app) sessionsCommand() *cobra.Command {
 
 // sessionCommand makes c run with the pool that its first argument names, for at most limit, or --timeout if that is 0.
 func (a *app) sessionCommand(c *cobra.Command, limit time.Duration,
-	run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
-	return a.gatewayCommand(c, func(ctx context.Context, p pool, args []string) error {
+	run func(ctx context.Context, p *tempool.Pool, args []string) error) *cobra.Command {
+	return a.gatewayCommand(c, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, cmp.Or(limit, a.timeout))
 		defer cancel()
 		return run(ctx, p, args)
@@ -62,7 +62,7 @@ the next page.`,
   tempool sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
 	})
 	page.flags(c, "id", "sessions", 1000)
-	return a.sessionCommand(c, 0, func(ctx context.Context, p pool, _ []string) error {
+	return a.sessionCommand(c, 0, func(ctx context.Context, p *tempool.Pool, _ []string) error {
 		found, err := p.Sessions(ctx, page.after, page.limit)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (a *app) sessionsGetCommand() *cobra.Command {
 		Long:  "Show the data, programs and metadata of a session. This renews its TTL.",
 		Example: `  tempool sessions get python user:42
   tempool sessions get python user:42 -o json | jq .data`,
-	}, 0, func(ctx context.Context, p pool, args []string) error {
+	}, 0, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		state, err := p.Session(args[1]).Get(ctx)
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ func (a *app) sessionsRemoveCommand() *cobra.Command {
 		Use:     "rm POOL SESSION",
 		Short:   "Delete a session",
 		Example: "  tempool sessions rm python user:42",
-	}, 0, func(ctx context.Context, p pool, args []string) error {
+	}, 0, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		if err := p.Session(args[1]).Delete(ctx); err != nil {
 			return err
 		}

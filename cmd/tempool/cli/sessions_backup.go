@@ -28,7 +28,7 @@ same session settings share a store. Each session is in the backup as it is when
 extended.`,
 		Example: `  tempool sessions export python sessions.jsonl
   tempool sessions export python - | gzip > sessions.jsonl.gz`,
-	}, backupLimit, func(ctx context.Context, p pool, args []string) error {
+	}, backupLimit, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		if args[1] == "-" {
 			out := bufio.NewWriter(a.out)
 			_, err := p.ExportSessions(ctx, out)
@@ -67,7 +67,7 @@ at sessions.max. An import that failed can be repeated.`,
   gunzip < sessions.jsonl.gz | tempool sessions import python -`,
 	}
 	c.Flags().BoolVar(&options.AnyPool, "any-pool", false, "accept the backup of another pool")
-	return a.sessionCommand(c, backupLimit, func(ctx context.Context, p pool, args []string) error {
+	return a.sessionCommand(c, backupLimit, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		in := a.in
 		if args[1] != "-" {
 			file, err := os.Open(args[1])

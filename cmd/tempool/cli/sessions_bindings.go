@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -22,7 +23,7 @@ line, or the field next, has the value of --after for the next page.`,
   tempool sessions bindings python -o json | jq -r '.bindings[].session'`,
 	}
 	page.flags(c, "session", "bindings", api.MaxBindingsPage)
-	return a.sessionCommand(c, 0, func(ctx context.Context, p pool, _ []string) error {
+	return a.sessionCommand(c, 0, func(ctx context.Context, p *tempool.Pool, _ []string) error {
 		found, err := p.Bindings(ctx, page.after, page.limit)
 		if err != nil {
 			return err

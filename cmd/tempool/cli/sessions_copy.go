@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -75,7 +76,7 @@ store without it.`,
 		return nil
 	})
 	wait.flags(c, copyWait, "until both stores are in sync")
-	return a.gatewayCommand(c, func(ctx context.Context, p pool, _ []string) error {
+	return a.gatewayCommand(c, func(ctx context.Context, p *tempool.Pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
 				return a.printCopy(ask(ctx, a, p.StepSessionCopy, api.SessionCopyStep{Step: one.step, Force: force}))
@@ -93,7 +94,7 @@ store without it.`,
 }
 
 // awaitCopy waits until both stores are in sync, and shows the progress.
-func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration,
+func (a *app) awaitCopy(ctx context.Context, p *tempool.Pool, limit time.Duration,
 	report *api.SessionCopy) (*api.SessionCopy, error) {
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		current, err := p.SessionCopy(ctx)

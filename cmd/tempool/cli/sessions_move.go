@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
@@ -27,8 +28,8 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 		Example: `  tempool sessions migrate python user:42 --to python/3
   tempool sessions migrate python user:42 --to python/3 --no-wait`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to})
+		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
+			return cp.Pool(args[0]).Session(args[1]).Migrate(ctx, api.MigrateSessionRequest{To: to})
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
@@ -61,7 +62,7 @@ process ends. If sessions could not be moved, they stay with the worker and the 
   tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
+		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
 				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), Reason: reason, By: operator(),
 			})
@@ -93,7 +94,7 @@ each as tempool sessions migrate does. With --weight, sessions move only between
 		Example: `  tempool sessions rebalance python
   tempool sessions rebalance python --weight 0=2,1=1,2=1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, wait, func(ctx context.Context) (migration, error) {
+		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
 			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights})
 		})
 	})
@@ -120,7 +121,7 @@ func parseWeights(parts map[string]int) (map[int]int, error) {
 }
 
 // move starts a migration and, without --no-wait, waits for it. It fails if not all sessions have moved.
-func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Context) (migration, error)) error {
+func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Context) (*tempool.Migration, error)) error {
 	started, err := send(ctx, a, start)
 	if err != nil {
 		return err
@@ -142,7 +143,8 @@ func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Conte
 }
 
 // awaitMigration waits for a migration and shows its progress.
-func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (done api.SessionMoves, err error) {
+func (a *app) awaitMigration(ctx context.Context, m *tempool.Migration,
+	limit time.Duration) (done api.SessionMoves, err error) {
 	wait := func(ctx context.Context) (err error) {
 		done, err = m.Wait(ctx)
 		return err

@@ -36,12 +36,12 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 	r = succeed(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
 	require.Empty(t, r.err)
 	require.Equal(t, moves, decode[api.SessionMoves](t, r))
-	require.Equal(t, []string{"rebalance python map[0:2 1:1]"}, f.requests)
+	require.Equal(t, []string{"rebalance the sessions of pool python {python map[0:2 1:1] 0s}"}, f.requests)
 
 	f = poolThatMoves(api.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)
 	r = succeed(t, f, "sessions", "migrate", "python", "mine", "--to", "python/1")
 	require.Equal(t, "0 sessions moved: it is bound to python/1 already\n", r.out)
-	require.Equal(t, []string{"migrate python mine to python/1"}, f.requests)
+	require.Equal(t, []string{"move session mine to python/1 {python mine python/1 0s}"}, f.requests)
 }
 
 func TestSkippedSessionsAreAFailure(t *testing.T) {
@@ -69,8 +69,8 @@ func TestMovingSessionsContinuesWithoutAWait(t *testing.T) {
 	endless := newFakeControlPlane(&fakePool{name: "python", migration: &fakeMigration{done: make(chan struct{})}})
 	r := fail(t, endless, "sessions", "rebalance", "python", "--wait-timeout", "20ms", "-o", "json")
 	require.Equal(t, "timeout", failure(t, r).Code)
-	require.Contains(t, failure(t, r).Message, "workflow tempool/x/sessions/y continues")
+	require.Contains(t, failure(t, r).Message, "workflow tempool/python/sessions/rebalance continues")
 
 	r = succeed(t, endless, "sessions", "rebalance", "python", "--no-wait", "-o", "json")
-	require.JSONEq(t, `{"workflow_id":"tempool/x/sessions/y"}`, r.out)
+	require.JSONEq(t, `{"workflow_id":"tempool/python/sessions/rebalance"}`, r.out)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/ready"
 	"github.com/tempool/tempool/internal/sleep"
@@ -80,9 +81,9 @@ process follows, which serves any key. A worker whose process is clean stays as 
 admin, or the socket of the agent.`,
 		Example: `  tempool ps notebook
   tempool workers release notebook/0`,
-	}, func(ctx context.Context, p pool, args []string) error {
+	}, func(ctx context.Context, p *tempool.Pool, args []string) error {
 		_, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		result, err := ask(ctx, a, p.ReleaseKey, slot)
+		result, err := send(ctx, a, p.Worker(slot).ReleaseKey)
 		switch {
 		case err != nil:
 			return err

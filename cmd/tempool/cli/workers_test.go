@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
+	"net/http"
+	"path"
 	"strings"
 	"testing"
 
@@ -32,9 +35,13 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 }
 
 func TestReleaseSaysWhoseProcessEnds(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", released: map[int]api.ReleaseResult{
-		0: {Worker: "python/0", Incarnation: 3, Process: 12, Key: &api.KeyUse{Key: "0a1b2c3d"}, InFlight: 2},
-		1: {Worker: "python/1", Incarnation: 1, Process: 1}}})
+	released := map[string]api.ReleaseResult{
+		"0": {Worker: "python/0", Incarnation: 3, Process: 12, Key: &api.KeyUse{Key: "0a1b2c3d"}, InFlight: 2},
+		"1": {Worker: "python/1", Incarnation: 1, Process: 1}}
+	f := newFakeControlPlane(&fakePool{name: "python",
+		gateway: startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+			_ = json.NewEncoder(w).Encode(released[path.Base(path.Dir(r.URL.Path))])
+		})})
 	r := succeed(t, f, "workers", "release", "python/0")
 	require.Equal(t, "python/0 ends the process of key 0a1b2c3d after its calls (2 in flight)\n", r.out)
 	require.Equal(t, "python/1 serves no key\n", succeed(t, f, "workers", "release", "python/1").out)
