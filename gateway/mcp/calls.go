@@ -35,6 +35,7 @@ type flight struct {
 	call    pool.Request
 	token   json.RawMessage // the client's progress token; nil for none
 	own     int64           // the token on the pipe
+	logs    process         // whose log the client gets; guarded by the Endpoint's lock
 	out     *stream
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -46,16 +47,16 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
-	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params)}
+	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), own: e.ids.Add(1)}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
-	out := s.stream(m.ID, r.Header.Get(headerVersion) >= resumableVersion, f.cancel)
+	out := s.stream(m.ID, r.Header, f.cancel)
 	f.out = out.stream
-	e.begin(f, accepts(r.Header, typeSSE))
+	e.begin(f)
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()
 		result, err := e.answer(f, q.Spec.MCP)
 		e.complete(f)
-		if s.modern {
+		if s.modern && err != nil {
 			f.out.status = modernStatus(err)
 		}
 		if s.modern && m.Method == "tools/list" && err == nil {
@@ -81,41 +82,43 @@ func (s *session) callOf(q Request, method string, params json.RawMessage) pool.
 	return call
 }
 
-// begin notes a flight, and gives it a progress token of its own if the client wants progress and takes events.
-func (e *Endpoint) begin(f *flight, events bool) {
-	s := f.session
+// begin notes a flight, and gives it a progress token of its own if the client wants progress.
+func (e *Endpoint) begin(f *flight) {
 	if bytes.Contains(f.call.Body, []byte("progressToken")) {
 		meta := member(f.call.Body, "_meta")
 		if f.token = member(meta, "progressToken"); f.token != nil {
-			f.own = e.ids.Add(1)
 			meta = withMember(meta, "progressToken", strconv.AppendInt(nil, f.own, 10))
 			f.call.Body = withMember(f.call.Body, "_meta", meta)
 		}
 	}
-	if f.own != 0 && events {
-		e.mu.Lock()
-		e.progress[f.own] = f
-		e.mu.Unlock()
-	}
-	s.mu.Lock()
-	s.flights = append(s.flights, f)
-	s.mu.Unlock()
-	if events {
-		s.open(f.out)
-	}
+	e.mu.Lock()
+	e.flights[f.own] = f
+	e.mu.Unlock()
+	f.session.mu.Lock()
+	f.session.uses++
+	f.session.mu.Unlock()
+	f.session.open(f.out)
 }
 
 // complete ends a flight.
 func (e *Endpoint) complete(f *flight) {
 	f.cancel()
 	e.mu.Lock()
-	delete(e.progress, f.own)
+	delete(e.flights, f.own)
 	e.mu.Unlock()
-	s := f.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flights = slices.DeleteFunc(s.flights, func(o *flight) bool { return o == f })
-	s.used = time.Now()
+	f.session.leave()
+}
+
+// flightsOf are those flights of which a condition holds.
+func (e *Endpoint) flightsOf(of func(*flight) bool) (found []*flight) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range e.flights {
+		if of(f) {
+			found = append(found, f)
+		}
+	}
+	return found
 }
 
 // answer makes the call of a flight with the tools alone that the pool's clients may use.
@@ -339,10 +342,8 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 	if m.Method == "notifications/cancelled" {
 		id := member(m.Params, "requestId")
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		others := func(f *flight) bool { return !bytes.Equal(f.id, id) }
-		if named := slices.DeleteFunc(slices.Clone(s.flights), others); len(named) == 1 { // else it is ambiguous
+		named := e.flightsOf(func(f *flight) bool { return f.session == s && bytes.Equal(f.id, id) })
+		if len(named) == 1 { // else it is ambiguous
 			named[0].cancel()
 		}
 		return

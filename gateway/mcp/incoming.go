@@ -43,9 +43,9 @@ func (e *Endpoint) Receive(pool, worker string, incarnation int64, m wire.Incomi
 func (e *Endpoint) passProgress(pool string, s *session, m wire.Incoming) {
 	own, err := strconv.ParseInt(string(member(m.Params, "progressToken")), 10, 64)
 	e.mu.Lock()
-	f := e.progress[own]
+	f := e.flights[own]
 	e.mu.Unlock()
-	if err != nil || f == nil || f.session.pool != pool || f.session.lone() && f.session != s {
+	if err != nil || f == nil || f.token == nil || f.session.pool != pool || f.session.lone() && f.session != s {
 		return
 	}
 	f.out.push(request(nil, m.Method, withMember(m.Params, "progressToken", f.token)))

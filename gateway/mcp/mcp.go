@@ -71,10 +71,9 @@ type Endpoint struct {
 	replays   map[string]int64                 // by pool, of all that have had a client
 	parked    map[string][]parked              // idle sessions that have a record, by pool
 	processes map[process]*session             // mode session
-	progress  map[int64]*flight                // by progress token
+	flights   map[int64]*flight                // by the progress token on the pipe
 	pending   map[any]struct{}                 // a change or heard, which clients are about to be told
 	tools     map[toolsOf]tools                // of modern processes
-	logged    map[process][]*flight            // those of modern clients that have asked for the process's log
 	listeners map[string]*listener             // by the id of their subscriptions on the pipes
 	conns     map[string]map[*wire.Conn]string // of processes that serve all clients, by pool: their era
 }
@@ -89,10 +88,9 @@ type process struct {
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
 		replays: map[string]int64{}, parked: map[string][]parked{},
-		processes: map[process]*session{}, progress: map[int64]*flight{}, pending: map[any]struct{}{},
-		tools: map[toolsOf]tools{}, logged: map[process][]*flight{},
-		listeners: map[string]*listener{}, conns: map[string]map[*wire.Conn]string{},
-		subscribers: map[subscription]int{}}
+		processes: map[process]*session{}, flights: map[int64]*flight{}, pending: map[any]struct{}{},
+		tools: map[toolsOf]tools{}, listeners: map[string]*listener{},
+		conns: map[string]map[*wire.Conn]string{}, subscribers: map[subscription]int{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }
@@ -304,7 +302,7 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	defer s.leave()
 	var out *reader
 	if last := r.Header.Get("Last-Event-ID"); last == "" {
-		out = s.stream(nil, false, nil)
+		out = s.stream(nil, nil, nil)
 		s.open(out.stream)
 	} else if out, err = s.resume(last); err != nil {
 		return err
@@ -408,7 +406,7 @@ func (e *Endpoint) initialize(w http.ResponseWriter, r *http.Request, q Request,
 
 // reply writes the messages for a POST: as JSON if the answer comes first and soon, else as events.
 func reply(w http.ResponseWriter, r *http.Request, q Request, out *reader) error {
-	mayStream, ctx := accepts(r.Header, typeSSE), r.Context()
+	mayStream, ctx := !out.plain, r.Context()
 	late := time.NewTimer(q.Spec.MCP.SSEAfter.D())
 	defer late.Stop()
 	for stream := !accepts(r.Header, typeJSON); ; {

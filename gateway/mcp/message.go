@@ -131,13 +131,14 @@ func request(id json.RawMessage, method string, params json.RawMessage) []byte {
 func response(id, result json.RawMessage, err error) []byte {
 	member := []byte(`,"result":`)
 	if err != nil {
-		member, result = []byte(`,"error":`), failureJSON(err)
+		member = []byte(`,"error":`)
+		result, _ = json.Marshal(failureOf(err)) // its parts are valid
 	}
 	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, member, inOneLine(result), []byte{'}'})
 }
 
-// failureJSON is an error as JSON-RPC has it: a server's own, else codeInternal with what Tempool knows about it.
-func failureJSON(err error) json.RawMessage {
+// failureOf is an error as JSON-RPC has it: a server's own, else codeInternal with what Tempool knows about it.
+func failureOf(err error) *failure {
 	f := &failure{Code: codeInternal, Message: api.MessageOf(err)}
 	if own, ok := errors.AsType[*failure](err); ok {
 		f = own
@@ -148,8 +149,7 @@ func failureJSON(err error) json.RawMessage {
 		f.Data, _ = json.Marshal(map[string]any{"code": coded.Code, "started": coded.Started,
 			"retry_after_ms": coded.RetryAfter.Milliseconds()})
 	}
-	text, _ := json.Marshal(f) // its parts are valid
-	return text
+	return f
 }
 
 // member returns a member of an object, nil if it has none.

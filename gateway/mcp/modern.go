@@ -5,13 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -173,50 +170,28 @@ func (e *Endpoint) speaks(era, pool string, m spec.MCP) bool {
 
 // callModern makes the call of a flight of a client without a session.
 func (e *Endpoint) callModern(f *flight) (json.RawMessage, error) {
-	if !bytes.Contains(f.call.Body, []byte(`"`+metaLogLevel+`"`)) {
-		return result(e.config.Pool.CallPool(f.ctx, f.session.pool, f.call))
-	}
-	var answer *pool.Response
-	f.call.Unbuffered = true // so that it is sent below
-	_, err := e.config.Pool.Do(f.ctx, pool.AnyWorker(f.session.pool, "", f.call.Priority), f.call,
-		func(c *pool.Call, request pool.Request) (err error) {
-			p := process{c.Worker(), c.Incarnation()}
+	if bytes.Contains(f.call.Body, []byte(`"`+metaLogLevel+`"`)) {
+		f.call.OnStart = func(worker string, incarnation int64) error {
 			e.mu.Lock()
-			e.logged[p] = append(e.logged[p], f)
-			e.mu.Unlock()
-			defer func() {
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				if e.logged[p] = slices.DeleteFunc(e.logged[p], func(o *flight) bool { return o == f }); len(e.logged[p]) == 0 {
-					delete(e.logged, p)
-				}
-			}()
-			answer, err = c.Exchange(request)
-			return err
-		})
-	return result(answer, err)
+			defer e.mu.Unlock()
+			f.logs = process{worker, incarnation}
+			return nil
+		}
+	}
+	return result(e.config.Pool.CallPool(f.ctx, f.session.pool, f.call))
 }
 
 // passLog passes a message of a process's log on to the one request there that has asked for it: the message does not
 // say whose it is.
 func (e *Endpoint) passLog(p process, m wire.Incoming) {
-	e.mu.Lock()
-	asked := e.logged[p]
-	e.mu.Unlock()
-	if len(asked) == 1 {
+	if asked := e.flightsOf(func(f *flight) bool { return f.logs == p }); len(asked) == 1 {
 		asked[0].out.push(request(nil, m.Method, m.Params))
 	}
 }
 
-// modernStatus is the HTTP status of an answer.
+// modernStatus is the HTTP status of an answer with an error.
 func modernStatus(err error) int {
-	code := 0
-	if own, ok := errors.AsType[*failure](err); ok {
-		code = own.Code
-	} else if remote, ok := errors.AsType[*wire.RemoteError](err); ok {
-		code, _ = strconv.Atoi(remote.Code)
-	}
-	switch code {
+	switch failureOf(err).Code {
 	case codeMethod:
 		return http.StatusNotFound
 	case codeParams, codeHeader, codeCapability, codeVersion:

@@ -104,9 +104,10 @@ func (s *session) name(id string) {
 
 // stream returns the reader of a new stream for the client: of a request with this id, or for nil of a GET. It can be
 // resumed if the session has an id; the ids of its events have the session, the stream, the event and, of a request,
-// the request's id. cancel ends the request.
-func (s *session) stream(request json.RawMessage, prime bool, cancel func()) *reader {
-	o := &stream{all: &s.streams, isGet: request == nil, prime: prime, cancel: cancel}
+// the request's id. h is the request's header, and cancel ends it.
+func (s *session) stream(request json.RawMessage, h http.Header, cancel func()) *reader {
+	o := &stream{all: &s.streams, isGet: request == nil, plain: !accepts(h, typeSSE),
+		prime: h.Get(headerVersion) >= resumableVersion, cancel: cancel}
 	if !s.modern {
 		o.linger = orphanTime
 	}
@@ -146,7 +147,7 @@ func (s *session) resume(id string) (*reader, error) {
 	}
 	out := s.streams.after(number, after, id)
 	if out == nil && len(parts) == 3 {
-		out = s.stream(nil, false, nil)
+		out = s.stream(nil, nil, nil)
 	}
 	if out != nil {
 		s.open(out.stream)

@@ -13,8 +13,8 @@ import (
 // A session keeps 1 MiB of its streams for 5 minutes, and one larger message.
 func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	s := newSession("here", Request{Spec: spec.Default()})
-	out := s.stream([]byte("1"), true, nil)
-	require.True(t, out.begin())
+	out := s.stream([]byte("1"), nil, nil)
+	require.False(t, out.begin(), "a client of an older revision")
 	s.left(out)
 	resumes := func(after int64) bool {
 		again, err := s.resume(out.eventID(after))
@@ -41,14 +41,14 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	require.False(t, resumes(3))
 	require.Empty(t, s.streams.byNumber, "nothing of it is kept, and nothing more comes")
 	s.streams.held.Store(maxKeptAll)
-	other := s.stream([]byte("2"), false, nil)
+	other := s.stream([]byte("2"), nil, nil)
 	require.True(t, other.push([]byte("x")))
 	messages, _ := other.take()
 	require.Equal(t, [][]byte{[]byte("x")}, messages)
 	require.Empty(t, s.streams.kept, "other sessions keep too much")
 	require.EqualValues(t, maxKeptAll, s.streams.held.Load())
 
-	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1), false, nil)
+	long := s.stream(bytes.Repeat([]byte("1"), maxNamed+1), nil, nil)
 	require.Less(t, len(long.eventID(1)), 2*maxNamed)
 	tag := s.streams.tag
 	for _, id := range []string{"", "1", "a.b.c", tag, tag + ".1", tag + ".0.0", tag + ".1.-1", tag + ".1.1.%",
@@ -64,7 +64,7 @@ func TestWhatWaitsForAStream(t *testing.T) {
 	require.True(t, s.deliver(make([]byte, maxUnsent-1), 1, false))
 	require.True(t, s.deliver([]byte("x"), 2, false))
 	require.False(t, s.deliver([]byte("x"), 3, false))
-	out := s.stream(nil, false, nil)
+	out := s.stream(nil, nil, nil)
 	s.open(out.stream)
 	require.Empty(t, s.waiting)
 	unread, last, _ := out.unread()
@@ -80,7 +80,7 @@ func FuzzResume(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id string, here bool) {
 		s := newSession("here", Request{Spec: spec.Default()})
-		out := s.stream([]byte("1"), false, nil)
+		out := s.stream([]byte("1"), nil, nil)
 		tag := s.streams.tag
 		if !here {
 			tag = tag[:ownerDigits] + "AAAAAAAA"

@@ -49,12 +49,11 @@ type session struct {
 	streams streams
 
 	mu      sync.Mutex
-	uses    int // requests and streams
+	uses    int // requests, with those whose client has left, and streams
 	used    time.Time
 	ended   bool
 	savedAt time.Time // zero before it has a record
-	flights []*flight // requests in progress
-	opened  []*stream // of requests that take events, oldest first, and at most one of a GET
+	opened  []*stream // of requests, oldest first, and at most one of a GET
 	waiting []undelivered
 	asked   map[int64]wire.Incoming // the server's requests
 
@@ -173,13 +172,13 @@ func (e *Endpoint) drop(s *session, reason string) {
 	s.mu.Lock()
 	id := s.lease
 	s.ended = true
-	for _, f := range s.flights {
-		f.cancel()
-	}
 	if get := s.getLocked(); get != nil {
 		get.finish(nil)
 	}
 	s.mu.Unlock()
+	for _, f := range e.flightsOf(func(f *flight) bool { return f.session == s }) {
+		f.cancel()
+	}
 	e.countSubscriptions(s, -1)
 	s.streams.end()
 	if id != "" {
@@ -266,7 +265,7 @@ func (s *session) leave() {
 // hears.
 func (e *Endpoint) check(s *session, now time.Time) {
 	s.mu.Lock()
-	idle := s.uses == 0 && len(s.flights) == 0 && now.Sub(s.used) > s.mcp.Idle.D()
+	idle := s.uses == 0 && now.Sub(s.used) > s.mcp.Idle.D()
 	s.ended = s.ended || idle // no request enters it any more
 	parks := !s.savedAt.IsZero()
 	save := parks && now.Sub(s.savedAt) > s.mcp.Park.D()/recordShare

@@ -21,6 +21,7 @@ const maxUnsent = 1 << 20
 type stream struct {
 	all    *streams
 	isGet  bool
+	plain  bool          // the client takes no events, only the answer
 	prime  bool          // the client takes an event without data first: it can resume before there is one with data
 	linger time.Duration // how long its request goes on once the client has left
 	number int64         // 0 if it cannot be resumed
@@ -62,11 +63,11 @@ func (o *stream) wakeLocked() {
 	}
 }
 
-// push adds a message. It reports false if the stream has ended, or the client reads too slowly.
+// push adds a message. It reports false if the stream has ended, or the client takes none, or reads too slowly.
 func (o *stream) push(message []byte) bool {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
-	if o.closed || o.bytes > 0 && o.bytes+len(message) > maxUnsent {
+	if o.closed || o.plain || o.bytes > 0 && o.bytes+len(message) > maxUnsent {
 		return false
 	}
 	o.addLocked(message)
