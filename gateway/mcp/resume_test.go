@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"net/http"
 	"testing"
 	"time"
 
@@ -36,15 +37,22 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	require.True(t, resumes(3))
 	s.streams.expire(time.Now().Add(keptFor - time.Minute))
 	require.True(t, resumes(3))
+	late, err := s.resume(out.eventID(3))
+	require.NoError(t, err)
 	s.streams.expire(time.Now().Add(keptFor + time.Minute))
+	messages, closed := late.take()
+	require.Empty(t, messages, "none, rather than those that are left")
+	require.True(t, closed)
+	s.left(late)
 	require.Zero(t, s.streams.bytes)
 	require.False(t, resumes(3))
 	require.Empty(t, s.streams.byNumber, "nothing of it is kept, and nothing more comes")
 	s.streams.held.Store(maxKeptAll)
 	other := s.stream([]byte("2"), nil, nil)
 	require.True(t, other.push([]byte("x")))
-	messages, _ := other.take()
+	messages, _ = other.take()
 	require.Equal(t, [][]byte{[]byte("x")}, messages)
+	require.False(t, s.stream([]byte("3"), http.Header{"Accept": {typeJSON}}, nil).push([]byte("x")), "it takes no events")
 	require.Empty(t, s.streams.kept, "other sessions keep too much")
 	require.EqualValues(t, maxKeptAll, s.streams.held.Load())
 
