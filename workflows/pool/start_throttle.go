@@ -93,7 +93,11 @@ func (t throttle) requested(r api.StartRequested) {
 		return // asked again, it keeps its place
 	}
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w api.StartRequested) bool { return w.Slot == r.Slot })
-	t.StartRequests = append(t.StartRequests, r)
+	at := len(t.StartRequests)
+	if t.Breaker.Open() && t.worker(r.Slot) == t.Breaker.Trial {
+		at = 0 // its permit was lost, and the others wait for it
+	}
+	t.StartRequests = slices.Insert(t.StartRequests, at, r)
 }
 
 // release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether
