@@ -158,7 +158,7 @@ func TestClientsCannotWriteTheRecordsOfMCP(t *testing.T) {
 	lease := e.lease(1, "another")
 	for _, host := range []string{"here", "gone"} { // whoever has written it
 		record := fmt.Appendf(nil, `{"pool":"p","principal":"token thief","host":%q,"lease":%q}`, host, lease.ID)
-		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "mcp:" + host + ".forged",
+		require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "mcp:" + host + ".forged",
 			Metadata: map[string]json.RawMessage{"mcp": record}})))
 		require.Contains(t, string(e.mcpAs(thief, host+".forged", mcpTool("pid", "{}")).body), "is lost")
 		e.awaitIdle()

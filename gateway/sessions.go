@@ -151,7 +151,7 @@ func postSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool
 			"POST makes an anonymous session, whose id and version the gateway chooses; create a session with an id by PUT "+
 				"/v1/sessions/{id}")
 	}
-	s, err := r.Store.Create(ctx, r.named(document))
+	s, err := sessions.Create(ctx, r.Store, r.named(document))
 	return s, true, err
 }
 
@@ -198,7 +198,7 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 				return s, false, err
 			}
 		}
-		s, err := r.Store.Create(ctx, session)
+		s, err := sessions.Create(ctx, r.Store, session)
 		if r.missing || !errors.Is(err, api.ErrSessionExists) {
 			return s, true, err
 		}

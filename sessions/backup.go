@@ -94,7 +94,7 @@ func restoreBatch(ctx context.Context, store Store, batch []backedUp, done *api.
 	results, failures := make([]Restored, len(batch)), make([]error, len(batch))
 	var group sync.WaitGroup
 	for i, s := range batch {
-		group.Go(func() { results[i], failures[i] = store.Restore(ctx, s.Session) })
+		group.Go(func() { _, results[i], failures[i] = store.Put(ctx, s.Session, ToRestore) })
 	}
 	group.Wait()
 	for i, result := range results {

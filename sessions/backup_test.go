@@ -23,7 +23,7 @@ import (
 func filled(t *testing.T, n int) sessions.Store {
 	store := embedded.InMemory(sessions.Config{Max: n + 1})
 	for i := range n {
-		_, err := store.Create(t.Context(),
+		_, err := sessions.Create(t.Context(), store,
 			&sessions.Session{ID: fmt.Sprintf("s%05d", i), Data: map[string]json.RawMessage{"k": raw(fmt.Sprint(`"<`, i, `>"`))},
 				TTL: spec.Duration(90 * time.Minute)})
 		require.NoError(t, err)

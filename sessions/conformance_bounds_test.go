@@ -21,16 +21,16 @@ func testFullRefuses(t *testing.T, s *storeEnv) {
 		create(t, store, id, time.Hour)
 	}
 	create(t, store, "c", time.Minute)
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "d"})), api.ErrStoreFull)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "d"})), api.ErrStoreFull)
 	require.False(t, isLive(t, store, "d"))
-	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
+	_, err := sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})
 	require.ErrorIs(t, err, api.ErrSessionExists, "a full store still finds the existing session first")
 	update(t, store, "a", "k", "1")
 	s.clock.advance(time.Minute) // c expires
 	create(t, store, "d", time.Hour)
 	require.NoError(t, store.Delete(t.Context(), "d"))
 	create(t, store, "e", time.Hour)
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "f"})), api.ErrStoreFull)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "f"})), api.ErrStoreFull)
 }
 
 func testFullEvicts(t *testing.T, s *storeEnv) {
@@ -45,7 +45,7 @@ func testFullEvicts(t *testing.T, s *storeEnv) {
 	require.False(t, isLive(t, store, "b"), "b was the least recently used")
 	s.clock.advance(time.Minute)
 	get(t, store, "c")
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})), api.ErrSessionExists)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})), api.ErrSessionExists)
 	require.True(t, isLive(t, store, "d"), "a failed create evicts nothing")
 	s.clock.advance(time.Minute)
 	create(t, store, "e", time.Hour)
@@ -59,7 +59,7 @@ func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
 	const max = 10
 	store := s.store(sessions.Config{Max: max})
 	requireMade(t, max, api.ErrStoreFull, concurrently(40, func(i int) error {
-		return errorOf(store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i)}))
+		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: fmt.Sprint("s", i)}))
 	}))
 	count, err := store.Count(t.Context())
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func testSetBounds(t *testing.T, s *storeEnv) {
 	group.Wait()
 	s.clock.advance(time.Minute)
 	create(t, store, "b", time.Hour)
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "c"})), api.ErrStoreFull)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "c"})), api.ErrStoreFull)
 	store.SetBounds(2, sessions.Evict)
 	create(t, store, "c", time.Hour)
 	require.False(t, isLive(t, store, "a"))
@@ -95,7 +95,7 @@ func testIDs(t *testing.T, s *storeEnv) {
 	}
 	for _, id := range []string{"", strings.Repeat("x", sessions.MaxID+1), "a/b", "a b", "ä", "a\x00", "\n", ".", ".."} {
 		invalid := &api.Error{Code: api.CodeInvalid}
-		require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id})), invalid, "%q", id)
+		require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: id})), invalid, "%q", id)
 		require.ErrorIs(t, errorOf(store.Get(t.Context(), id)), invalid, "%q", id)
 		require.ErrorIs(t, errorOf(store.Update(t.Context(), id, setData("k", "1"))), invalid, "%q", id)
 		require.ErrorIs(t, store.Delete(t.Context(), id), invalid, "%q", id)
@@ -107,16 +107,18 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 	frame, err := (&sessions.Session{Data: map[string]json.RawMessage{"k": raw(`""`)}}).Body()
 	require.NoError(t, err)
 	longest := `"` + strings.Repeat("x", sessions.MaxBody-len(frame)) + `"`
-	_, err = store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"k": raw(longest)}})
+	_, err = sessions.Create(t.Context(), store,
+		&sessions.Session{ID: "a", Data: map[string]json.RawMessage{"k": raw(longest)}})
 	require.NoError(t, err)
 	got := get(t, store, "a")
 	require.Equal(t, longest, string(got.Data["k"]))
 	_, err = store.Update(t.Context(), "a", setData("l", "1"))
 	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
-	_, err = store.Create(t.Context(),
+	_, err = sessions.Create(t.Context(), store,
 		&sessions.Session{ID: "b", Data: map[string]json.RawMessage{"k": raw(longest + " "), "l": raw("1")}})
 	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store,
+		&sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})))
 	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
 	update(t, store, "c", "\"\\\u2028", deep)
 	got = get(t, store, "c")

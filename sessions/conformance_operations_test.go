@@ -19,7 +19,7 @@ import (
 
 func testCreate(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{TTL: 20 * time.Minute})
-	made, err := store.Create(t.Context(), &sessions.Session{
+	made, err := sessions.Create(t.Context(), store, &sessions.Session{
 		ID: "a", Programs: map[string]json.RawMessage{"p": raw(`{"steps":[1,2]}`)},
 		Data:     map[string]json.RawMessage{"k": raw(`"v <>&"`), "n": raw("null")},
 		Metadata: map[string]json.RawMessage{"": raw("12345678901234567890.5")}, Version: 99,
@@ -43,7 +43,7 @@ func testCreateExisting(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Minute)
 	update(t, store, "a", "k", "1")
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})), api.ErrSessionExists)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})), api.ErrSessionExists)
 	got := get(t, store, "a")
 	require.Equal(t, raw("1"), got.Data["k"])
 	s.clock.advance(time.Minute)
@@ -110,7 +110,7 @@ func testFailedUpdate(t *testing.T, s *storeEnv) {
 func testIsolation(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	mine := &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"k": raw("1")}}
-	made, err := store.Create(t.Context(), mine)
+	made, err := sessions.Create(t.Context(), store, mine)
 	require.NoError(t, err)
 	mine.Data["k"], made.Data["k"] = raw("2"), raw("3")
 	got := get(t, store, "a")
@@ -137,7 +137,8 @@ func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Minute)
 	updated := updateDuring(t, store, "a", func() { // with a session of the same id, version and times
 		require.NoError(t, store.Delete(t.Context(), "a"))
-		_, err := store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
+		_, err := sessions.Create(t.Context(), store,
+			&sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
 		require.NoError(t, err)
 	})
 	require.Equal(t, map[string]json.RawMessage{"n": raw("1"), "new": raw("true")}, updated.Data)
@@ -146,7 +147,7 @@ func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
 func testConcurrentCreates(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	requireMade(t, 1, api.ErrSessionExists, concurrently(32, func(int) error {
-		return errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"}))
+		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"}))
 	}))
 }
 
@@ -224,10 +225,10 @@ func testCancelledContext(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, errorOf(store.Create(ctx, &sessions.Session{ID: "b"})), context.Canceled)
+	require.ErrorIs(t, errorOf(sessions.Create(ctx, store, &sessions.Session{ID: "b"})), context.Canceled)
 	require.ErrorIs(t, errorOf(store.Update(ctx, "a", setData("k", "1"))), context.Canceled)
 	require.ErrorIs(t, store.Delete(ctx, "a"), context.Canceled)
-	require.ErrorIs(t, errorOf(store.Restore(ctx, s.foreign("c", time.Hour))), context.Canceled)
+	require.ErrorIs(t, errorOf(restored(ctx, store, s.foreign("c", time.Hour))), context.Canceled)
 	require.False(t, isLive(t, store, "b"))
 	require.False(t, isLive(t, store, "c"))
 	got := get(t, store, "a")
@@ -239,8 +240,8 @@ func testClose(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Hour)
 	require.NoError(t, store.Close())
 	require.ErrorIs(t, errorOf(store.Get(t.Context(), "a")), api.ErrStoreUnavailable)
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "b"})), api.ErrStoreUnavailable)
-	require.ErrorIs(t, errorOf(store.Restore(t.Context(), s.foreign("b", time.Hour))), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "b"})), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(restored(t.Context(), store, s.foreign("b", time.Hour))), api.ErrStoreUnavailable)
 	require.ErrorIs(t, errorOf(store.IDs(t.Context())), api.ErrStoreUnavailable)
 	require.ErrorIs(t, errorOf(store.Peek(t.Context(), []string{"a"})), api.ErrStoreUnavailable)
 	require.ErrorIs(t, errorOf(store.Count(t.Context())), api.ErrStoreUnavailable)

@@ -1,6 +1,7 @@
 package sessions_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -16,9 +17,14 @@ import (
 
 func restore(t *testing.T, store sessions.Store, s *sessions.Session, want sessions.Restored) {
 	t.Helper()
-	did, err := store.Restore(t.Context(), s)
+	did, err := restored(t.Context(), store, s)
 	require.NoError(t, err)
 	require.Equal(t, want, did)
+}
+
+func restored(ctx context.Context, store sessions.Store, s *sessions.Session) (sessions.Restored, error) {
+	_, did, err := store.Put(ctx, s, sessions.ToRestore)
+	return did, err
 }
 
 func testRestore(t *testing.T, s *storeEnv) {
@@ -91,7 +97,7 @@ func testRestoreFull(t *testing.T, s *storeEnv) {
 		store := s.store(sessions.Config{Max: 2, OnFull: onFull})
 		restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
 		create(t, store, "b", time.Minute)
-		require.ErrorIs(t, errorOf(store.Restore(t.Context(), s.foreign("c", time.Hour))), api.ErrStoreFull)
+		require.ErrorIs(t, errorOf(restored(t.Context(), store, s.foreign("c", time.Hour))), api.ErrStoreFull)
 		require.False(t, isLive(t, store, "c"))
 		require.True(t, isLive(t, store, "a"), "a restore evicts nothing")
 		newer := s.foreign("a", time.Hour)
@@ -104,7 +110,7 @@ func testRestoreFull(t *testing.T, s *storeEnv) {
 
 func testRestoreInvalid(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
-	s.rejectsInvalid(store, func(x *sessions.Session) error { return errorOf(store.Restore(t.Context(), x)) },
+	s.rejectsInvalid(store, func(x *sessions.Session) error { return errorOf(restored(t.Context(), store, x)) },
 		map[string]func(*sessions.Session){
 			"a version too high": func(x *sessions.Session) { x.Version = 1 << 60 },
 			"used in the future": func(x *sessions.Session) { x.LastAccessed = s.clock.read().Add(25 * time.Hour) },
@@ -151,7 +157,7 @@ func testConcurrentRestores(t *testing.T, s *storeEnv) {
 			for n := range each {
 				old := s.foreign("a", time.Hour)
 				old.Version = int64(1 + n%7) // at most the first version
-				if did, err := store.Restore(t.Context(), old); err != nil || did != sessions.RestoredKept {
+				if did, err := restored(t.Context(), store, old); err != nil || did != sessions.RestoredKept {
 					failures <- fmt.Errorf("%s: %w", did, err)
 					return
 				}

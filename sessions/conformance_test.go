@@ -132,7 +132,7 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"Concurrent restores undo no update":                     testConcurrentRestores,
 }
 
-// replicaTests apply to every sessions.Replica, besides storeTests.
+// replicaTests apply to every sessions.Store, besides storeTests.
 var replicaTests = map[string]func(*testing.T, *storeEnv){
 	"It reports what it expires and evicts":                testReportsWhatItRemoves,
 	"Put stores an exact copy":                             testPut,
@@ -183,7 +183,7 @@ func (s *storeEnv) store(config sessions.Config) sessions.Store {
 
 func create(t *testing.T, store sessions.Store, id string, ttl time.Duration) *sessions.Session {
 	t.Helper()
-	s, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(ttl)})
+	s, err := sessions.Create(t.Context(), store, &sessions.Session{ID: id, TTL: spec.Duration(ttl)})
 	require.NoError(t, err)
 	return s
 }
@@ -277,6 +277,11 @@ func setData(key, value string) func(*sessions.Session) error {
 
 // errorOf is the error of a call whose result does not matter.
 func errorOf[T any](_ T, err error) error { return err }
+
+func copyTo(t *testing.T, store sessions.Store, s *sessions.Session) error {
+	_, _, err := store.Put(t.Context(), s, sessions.ToCopy)
+	return err
+}
 
 func requireSame(t *testing.T, want, got *sessions.Session) {
 	t.Helper()

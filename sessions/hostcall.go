@@ -89,7 +89,7 @@ func (h HostCalls) getOrCreate(ctx context.Context, id string) (*Session, error)
 		if !errors.Is(err, api.ErrSessionNotFound) {
 			return s, err
 		}
-		s, err = h.Store.Create(ctx, h.newSession(id))
+		s, err = Create(ctx, h.Store, h.newSession(id))
 		if !errors.Is(err, api.ErrSessionExists) {
 			return s, err
 		}
@@ -107,7 +107,7 @@ func (h HostCalls) updateOrCreate(ctx context.Context, id string, change func(*S
 		if err := change(s); err != nil {
 			return nil, err
 		}
-		s, err = h.Store.Create(ctx, s)
+		s, err = Create(ctx, h.Store, s)
 		if !errors.Is(err, api.ErrSessionExists) {
 			return s, err
 		}

@@ -18,9 +18,9 @@ import (
 //
 // An expired session does not exist for any method from the moment it expires, whether or not it was swept.
 type Store interface {
-	// Create stores a new session with the programs, data, metadata and TTL of s; a TTL of 0 means Config.TTL. It fails
-	// with CodeSessionExists, CodePayloadTooLarge, or CodeStoreFull.
-	Create(ctx context.Context, s *Session) (*Session, error)
+	// Put stores a session for a purpose, and returns it as stored and what became of it; it returns no session if it
+	// stored none. It fails with CodePayloadTooLarge and CodeInvalid, and as the purpose says.
+	Put(ctx context.Context, s *Session, to Purpose) (stored *Session, did Restored, err error)
 	// Get returns a session, which the caller may modify, and extends its TTL. It fails with CodeSessionNotFound.
 	Get(ctx context.Context, id string) (*Session, error)
 	// Update applies change to a session and extends its TTL. Changes to programs, data, metadata and TTL (0: Config.TTL)
@@ -34,11 +34,6 @@ type Store interface {
 	IDs(ctx context.Context) ([]string, error)
 	// Peek reads the sessions with these few ids, in that order: nil for each that does not exist. It extends no TTL.
 	Peek(ctx context.Context, ids []string) ([]*Session, error)
-	// Restore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one of
-	// that id whose version is not lower or which was created later. A session that it replaces keeps its last use if that
-	// is later. At Max it fails with CodeStoreFull and evicts nothing, whatever OnFull says. It fails with CodeInvalid for
-	// a session that no store can have created, and with CodePayloadTooLarge.
-	Restore(ctx context.Context, s *Session) (Restored, error)
 	// Count returns the number of live sessions.
 	Count(ctx context.Context) (int, error)
 	// DeleteExpired frees expired sessions and returns how many it found.
@@ -49,7 +44,7 @@ type Store interface {
 	Close() error
 }
 
-// OnFull says what Create does in a store that has Max sessions.
+// OnFull says what ToCreate does in a store that has Max sessions.
 type OnFull string
 
 // Values of OnFull.
@@ -102,18 +97,6 @@ func (c Config) WithDefaults() Config {
 		c.Removed = func(Removal, int, []string) {}
 	}
 	return c
-}
-
-// PrepareCreate returns the session that Create stores for s at now, and its body. Stores call it.
-func (c Config) PrepareCreate(s *Session, now time.Time) (*Session, []byte, error) {
-	if err := CheckID(s.ID); err != nil {
-		return nil, nil, err
-	}
-	now = toMillisecond(now)
-	return c.finalize(&Session{
-		ID: s.ID, Programs: s.Programs, Data: s.Data, Metadata: s.Metadata, Version: 1, CreatedAt: now, LastAccessed: now,
-		TTL: s.TTL,
-	})
 }
 
 // PrepareUpdate returns the session that Update stores at now in place of current, and its body. Stores call it.
@@ -201,12 +184,12 @@ func NotFound(id string) error {
 		"session %s not found: it was never created, was deleted, or has expired", id)
 }
 
-// Exists is Create's error for an id that is in use.
+// Exists is Put's error for an id that is in use.
 func Exists(id string) error {
 	return api.Errorf(api.CodeSessionExists, "session %s already exists: update it, or choose another id", id)
 }
 
-// Full is Create's error at the limit of the store.
+// Full is Put's error at the limit of the store.
 func Full(max int) error {
 	return api.Errorf(api.CodeStoreFull,
 		"the session store is full at %d sessions (sessions.max): delete some, shorten their ttl, or raise that limit", max)

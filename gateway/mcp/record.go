@@ -85,7 +85,7 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 		if _, err = store.Update(ctx, holderOf(s.id), set); api.CodeOf(err) == api.CodeSessionNotFound {
 			first := &sessions.Session{ID: holderOf(s.id)}
 			_ = set(first)
-			_, err = store.Create(ctx, first)
+			_, err = sessions.Create(ctx, store, first)
 		}
 	}
 	if first, is := errors.AsType[taken](err); is {

@@ -36,9 +36,13 @@ func certainlyUnchanged(err error) bool {
 	return false
 }
 
-func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
-	return s.write(ctx, session.ID,
-		func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
+func (s *Store) Put(ctx context.Context, session *sessions.Session, to sessions.Purpose) (stored *sessions.Session,
+	did sessions.Restored, err error) {
+	stored, err = s.write(ctx, session.ID, func(store sessions.Store) (_ *sessions.Session, err error) {
+		stored, did, err = store.Put(ctx, session, to)
+		return stored, err
+	})
+	return stored, did, err
 }
 
 func (s *Store) Update(ctx context.Context, id string,
@@ -79,14 +83,6 @@ func (s *Store) Peek(ctx context.Context, ids []string) ([]*sessions.Session, er
 	return s.primary.Peek(ctx, ids)
 }
 
-func (s *Store) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
-	_, err = s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) {
-		restored, err = store.Restore(ctx, session)
-		return nil, err
-	})
-	return restored, err
-}
-
 func (s *Store) Count(ctx context.Context) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -106,5 +102,5 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 }
 
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
-	s.ForEach(func(store sessions.Replica) { store.SetBounds(max, onFull) })
+	s.ForEach(func(store sessions.Store) { store.SetBounds(max, onFull) })
 }

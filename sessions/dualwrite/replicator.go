@@ -185,7 +185,7 @@ func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) 
 	found, err := r.stores.secondary.Peek(ctx, []string{changed.ID})
 	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) ||
 		found[0].Version < changed.Version) {
-		err = r.stores.secondary.Put(ctx, changed)
+		_, _, err = r.stores.secondary.Put(ctx, changed, sessions.ToCopy)
 	}
 	return err
 }
@@ -194,7 +194,7 @@ func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) 
 func (r *replicator) write(ctx context.Context, id string, session *sessions.Session) error {
 	var err error
 	if session != nil {
-		err = r.stores.secondary.Put(ctx, session)
+		_, _, err = r.stores.secondary.Put(ctx, session, sessions.ToCopy)
 	} else if err = r.stores.secondary.Delete(ctx, id); errors.Is(err, api.ErrSessionNotFound) {
 		err = nil
 	}

@@ -25,8 +25,8 @@ type stores struct {
 	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result;
 	// changing the roles takes it for writing.
 	mu        sync.RWMutex
-	primary   sessions.Replica
-	secondary sessions.Replica // nil without a copy
+	primary   sessions.Store
+	secondary sessions.Store // nil without a copy
 }
 
 // Store is a sessions.Store that writes to one store, or to two during a copy. StartCopy, SwitchRoles, EndCopy and
@@ -39,12 +39,12 @@ type Store struct {
 var _ sessions.Store = (*Store)(nil)
 
 // New wraps a store. Close closes it.
-func New(primary sessions.Replica) *Store { return &Store{stores: stores{primary: primary}} }
+func New(primary sessions.Store) *Store { return &Store{stores: stores{primary: primary}} }
 
 // StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as
 // after a restart. guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the
 // primary has none. There must be no secondary store yet.
-func (s *Store) StartCopy(secondary sessions.Replica, cutOver, guardSecondary bool) {
+func (s *Store) StartCopy(secondary sessions.Store, cutOver, guardSecondary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secondary = secondary
@@ -116,7 +116,7 @@ func (s *Store) stopReplicator() (*replicator, error) {
 
 // EndCopy ends the copy: only the primary remains. EndCopy calls commit while operations wait; an error of commit
 // cancels the end. The caller closes the released store. EndCopy fails with CodeInvalid without a secondary store.
-func (s *Store) EndCopy(commit func() error) (released sessions.Replica, err error) {
+func (s *Store) EndCopy(commit func() error) (released sessions.Store, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (s *Store) Status() api.SessionCopy {
 }
 
 // ForEach calls do for the primary and for the secondary store if there is one.
-func (s *Store) ForEach(do func(sessions.Replica)) {
+func (s *Store) ForEach(do func(sessions.Store)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	do(s.primary)

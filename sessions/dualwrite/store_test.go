@@ -71,9 +71,9 @@ func openStores(t *testing.T) realStores {
 }
 
 // requireEqual compares two stores session by session, independently of Store's own comparison.
-func requireEqual(t *testing.T, a, b sessions.Replica) (count int) {
+func requireEqual(t *testing.T, a, b sessions.Store) (count int) {
 	t.Helper()
-	all := func(store sessions.Replica) map[string]string {
+	all := func(store sessions.Store) map[string]string {
 		found := map[string]string{}
 		for s, err := range sessions.List(t.Context(), store, "") {
 			require.NoError(t, err)
@@ -90,15 +90,15 @@ func requireEqual(t *testing.T, a, b sessions.Replica) (count int) {
 func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *testing.T) {
 	e := openStores(t)
 	for n := range 300 {
-		_, err := e.file.Create(t.Context(),
+		_, err := sessions.Create(t.Context(), e.file,
 			&sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
 		require.NoError(t, err)
 		if n%3 == 0 {
 			require.NoError(t, errorOf(e.file.Update(t.Context(), fmt.Sprint("s", n), add("n"))))
 		}
 	}
-	require.NoError(t, errorOf(e.redis.Create(t.Context(), &sessions.Session{ID: "left-over"})))
-	_, err := e.redis.Create(t.Context(),
+	require.NoError(t, errorOf(sessions.Create(t.Context(), e.redis, &sessions.Session{ID: "left-over"})))
+	_, err := sessions.Create(t.Context(), e.redis,
 		&sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
 	require.NoError(t, err)
 	store := New(e.file)
@@ -111,7 +111,7 @@ func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *te
 	require.True(t, report.Compared.Equal())
 	released, err := store.EndCopy(noCommit)
 	require.NoError(t, err)
-	require.Equal(t, sessions.Replica(e.redis), released)
+	require.Equal(t, sessions.Store(e.redis), released)
 	require.Equal(t, api.CopyNone, store.Status().Phase)
 }
 
@@ -154,14 +154,14 @@ func (s *load) write(first, each int) error {
 		case err == nil:
 			s.counts[n].Add(1)
 		case errors.Is(err, api.ErrSessionNotFound):
-			if _, err := s.store.Create(ctx, &sessions.Session{ID: id}); err != nil {
+			if _, err := sessions.Create(ctx, s.store, &sessions.Session{ID: id}); err != nil {
 				return err
 			}
 		default:
 			return err
 		}
 		shortLived := fmt.Sprint("shortLived", n)
-		if _, err := s.store.Create(ctx, &sessions.Session{ID: shortLived}); err != nil {
+		if _, err := sessions.Create(ctx, s.store, &sessions.Session{ID: shortLived}); err != nil {
 			return err
 		}
 		if _, err := s.store.Get(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
@@ -230,7 +230,7 @@ func TestNoUpdateIsLostDuringCopyCompareSwapAndSwapBack(t *testing.T) {
 	require.Positive(t, requireEqual(t, e.file, e.redis))
 	released, err := store.EndCopy(noCommit)
 	require.NoError(t, err)
-	require.Equal(t, sessions.Replica(e.redis), released, "the file is the primary again")
+	require.Equal(t, sessions.Store(e.redis), released, "the file is the primary again")
 }
 
 func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
@@ -265,7 +265,7 @@ func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
 	store.StartCopy(e.redis, false, false)
 	awaitInStep(t, store)
 	require.NoError(t, errorOf(store.SwitchRoles(t.Context(), false, noCommit)))
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})))
 	for range 20 {
 		require.NoError(t, errorOf(store.Update(t.Context(), "a", add("n"))))
 	}
@@ -292,21 +292,21 @@ func TestAFailedCommitChangesNothing(t *testing.T) {
 	require.ErrorIs(t, errorOf(store.SwitchRoles(t.Context(), false, no)), mine)
 	require.Equal(t, api.CopyInSync, store.Status().Phase)
 	require.ErrorIs(t, errorOf(store.EndCopy(no)), mine)
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})))
 	requireEqual(t, first, second)
 	require.NoError(t, store.Close())
 }
 
 // evicted is a store whose index names a session that it has lost, as that of Redis does.
-type evicted struct{ sessions.Replica }
+type evicted struct{ sessions.Store }
 
 func (evicted) IDs(context.Context) ([]string, error) { return []string{"a"}, nil }
 
 func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
-	for _, first := range []sessions.Replica{embedded.InMemory(sessions.Config{}),
+	for _, first := range []sessions.Store{embedded.InMemory(sessions.Config{}),
 		evicted{embedded.InMemory(sessions.Config{})}} {
 		second := embedded.InMemory(sessions.Config{})
-		require.NoError(t, errorOf(second.Create(t.Context(), &sessions.Session{ID: "a"})))
+		require.NoError(t, errorOf(sessions.Create(t.Context(), second, &sessions.Session{ID: "a"})))
 		store := New(first)
 		store.StartCopy(second, false, true)
 		require.Eventually(t, func() bool { return store.Status().Problem != "" || store.Status().InSync }, testTimeout,

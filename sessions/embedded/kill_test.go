@@ -57,17 +57,18 @@ func writeUntilKilled(path string) {
 
 func restoreOld(store sessions.Store, writer int) error {
 	now := time.Now()
-	_, err := store.Restore(context.Background(), &sessions.Session{
+	_, _, err := store.Put(context.Background(), &sessions.Session{
 		ID: strconv.Itoa(writer), Version: 1, CreatedAt: now.Add(-time.Hour), LastAccessed: now,
 		TTL:  spec.Duration(time.Hour),
 		Data: map[string]json.RawMessage{"n": json.RawMessage("0")},
-	})
+	}, sessions.ToRestore)
 	return err
 }
 
 func increment(store sessions.Store, writer int) (n int, err error) {
 	ctx, id := context.Background(), strconv.Itoa(writer)
-	if _, err := store.Create(ctx, &sessions.Session{ID: id}); err != nil && api.CodeOf(err) != api.CodeSessionExists {
+	_, err = sessions.Create(ctx, store, &sessions.Session{ID: id})
+	if err != nil && api.CodeOf(err) != api.CodeSessionExists {
 		return 0, err
 	}
 	_, err = store.Update(ctx, id, func(s *sessions.Session) error {

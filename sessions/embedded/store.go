@@ -8,12 +8,14 @@ package embedded
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/expirylru"
 	"github.com/tempool/tempool/spec"
@@ -63,6 +65,8 @@ type Store struct {
 	closed        error // why there are no operations any more
 	closeErr      error
 }
+
+var _ sessions.Store = (*Store)(nil)
 
 // Open opens the file. It fails with CodeStoreUnavailable if another process has it open or if it is damaged.
 func Open(options Options) (*Store, error) {
@@ -150,34 +154,56 @@ func cannotWrite(operation string, err error) error {
 	return sessions.Unavailable(operation, fmt.Errorf("cannot write its file and rejects changes until it can: %w", err))
 }
 
-// Create stores a new session.
-func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.Session, error) {
-	created, body, err := s.options.PrepareCreate(draft, s.options.Now())
+// Put stores a session.
+func (s *Store) Put(ctx context.Context, given *sessions.Session, to sessions.Purpose) (stored *sessions.Session,
+	did sessions.Restored, err error) {
+	exact, body, err := s.options.PreparePut(given, to, s.options.Now())
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	err = s.write(ctx, "create session "+draft.ID, draft.ID, func(now int64) (*batch, error) {
-		s.sweepLocked(now)
-		if s.sessions.Get(created.ID) != nil {
-			return nil, sessions.Exists(created.ID)
+	err = s.write(ctx, to.Operation(given.ID), given.ID, func(now int64) (*batch, error) {
+		if exact == nil {
+			did = sessions.RestoredExpired
+			return nil, nil
 		}
-		if s.sessions.Len() >= s.max {
-			if s.onFull != sessions.Evict {
+		s.sweepLocked(now)
+		did = sessions.RestoredNew
+		if e := s.sessions.Get(exact.ID); e != nil {
+			switch did = sessions.RestoredOlder; to {
+			case sessions.ToCreate:
+				return nil, sessions.Exists(exact.ID)
+			case sessions.ToRestore:
+				if !exact.Header().MayReplace(sessions.Header{Version: e.Value.version, CreatedAt: e.Value.createdAt}) {
+					did = sessions.RestoredKept
+					return nil, nil
+				}
+				if used := time.UnixMilli(e.LastAccessed).UTC(); used.After(exact.LastAccessed) {
+					exact.LastAccessed = used
+				}
+			}
+			s.sessions.Remove(e)
+		} else if to != sessions.ToCopy && s.sessions.Len() >= s.max {
+			if to == sessions.ToRestore || s.onFull != sessions.Evict {
 				return nil, sessions.Full(s.max)
 			}
 			oldest := s.sessions.Oldest()
 			s.removeLocked(oldest)
 			s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
 		}
-		e := newEntry(created.ID, created.Header())
+		e := newEntry(exact.ID, exact.Header())
 		s.sessions.Add(e)
-		s.sessions.Touch(e, e.LastAccessed, e.TTL)
-		return s.enqueueLocked(created.ID, encodeRecord(created, body)), nil
+		if to == sessions.ToCreate {
+			s.sessions.Touch(e, e.LastAccessed, e.TTL)
+		} else {
+			s.next.uses[e.ID] = e.LastAccessed // overwrites one in the file, which may be later
+		}
+		stored = exact.Clone()
+		return s.enqueueLocked(e.ID, encodeRecord(exact, body)), nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return created.Clone(), nil
+	return stored, did, nil
 }
 
 // removeLocked removes a session from memory and enqueues its removal from the file, as enqueueLocked does.
@@ -219,6 +245,25 @@ func (s *Store) swept(ctx context.Context, operation string, look func()) (remov
 	removed = s.sweepLocked(now)
 	look()
 	return removed, nil
+}
+
+// IDs lists the live sessions, least recently used first.
+func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
+	_, err = s.swept(ctx, "list sessions", func() { ids = s.sessions.IDs() })
+	return ids, err
+}
+
+// Peek returns sessions without extending their TTL.
+func (s *Store) Peek(ctx context.Context, ids []string) ([]*sessions.Session, error) {
+	found := make([]*sessions.Session, len(ids))
+	for i, id := range ids {
+		_, session, err := s.get(ctx, "read session "+id, id, false)
+		if err != nil && !errors.Is(err, api.ErrSessionNotFound) {
+			return nil, err
+		}
+		found[i] = session
+	}
+	return found, nil
 }
 
 // Get returns a session and extends its TTL.
@@ -334,7 +379,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	})
 }
 
-// SetBounds replaces the limits that Create enforces.
+// SetBounds replaces the limits that Put enforces.
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,8 @@ func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 			Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
 		store := openStore(t, options)
 		for _, id := range []string{"a", "b", "c"} {
-			require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(time.Hour)})))
+			require.NoError(t, errorOf(sessions.Create(t.Context(), store,
+				&sessions.Session{ID: id, TTL: spec.Duration(time.Hour)})))
 			now = now.Add(time.Minute)
 		}
 		require.NoError(t, errorOf(store.Update(t.Context(), "b", put("k", `{"x":1}`))))
@@ -66,7 +67,7 @@ func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 		store = openStore(t, options)
 		require.Equal(t, want, list(t, store))
 		for _, id := range []string{"d", "e"} { // e does not fit, and b is the least recently used one
-			require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id})))
+			require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: id})))
 		}
 		require.ErrorIs(t, errorOf(store.Get(t.Context(), "b")), api.ErrSessionNotFound)
 		now = now.Add(time.Hour)
@@ -83,7 +84,7 @@ func TestAFullStoreKeepsWhatWasUsedSinceTheClockWasSetBack(t *testing.T) {
 	now := time.Now()
 	store := InMemory(sessions.Config{Max: 2, OnFull: sessions.Evict, Now: func() time.Time { return now }})
 	for _, id := range []string{"a", "b", "c", "d"} {
-		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: id})))
+		require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: id})))
 		now = now.Add(-time.Hour)
 	}
 	require.NoError(t, errorOf(store.Get(t.Context(), "c")))
@@ -112,7 +113,7 @@ func filledFile(t *testing.T) (path string, content []byte) {
 	path = filepath.Join(t.TempDir(), "s.db")
 	store := openStore(t, Options{Path: path, Sync: spec.SyncInterval})
 	for i := range 300 {
-		_, err := store.Create(t.Context(),
+		_, err := sessions.Create(t.Context(), store,
 			&sessions.Session{ID: fmt.Sprint("s", i),
 				Data: map[string]json.RawMessage{"k": json.RawMessage(fmt.Sprintf(`"%0*d"`, i*7, i))}})
 		require.NoError(t, err)
@@ -171,7 +172,7 @@ func TestConcurrentWritersShareCommits(t *testing.T) {
 	failures := make(chan error, writers)
 	for i := range writers {
 		go func() {
-			failures <- errorOf(store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint(i)}))
+			failures <- errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: fmt.Sprint(i)}))
 		}()
 	}
 	require.Eventually(t, func() bool {
@@ -202,7 +203,8 @@ func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	options := Options{Path: path, Config: sessions.Config{Now: func() time.Time { return now }}}
 	store := openStore(t, options)
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store,
+		&sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})))
 	pendingUses := func() int {
 		store.mu.Lock()
 		defer store.mu.Unlock()
@@ -268,7 +270,7 @@ func TestAStoreThatCannotWriteRejectsWritesAndRecovers(t *testing.T) {
 func testFullDisk(t *testing.T, sync string) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	store := openStore(t, Options{Path: path, Sync: sync})
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})))
 
 	lift := limitFileSize(t, 1<<20)
 	defer lift()
@@ -280,7 +282,7 @@ func testFullDisk(t *testing.T, sync string) {
 	}, waitTimeout, time.Millisecond)
 	require.ErrorIs(t, writeErr, api.ErrStoreUnavailable)
 	require.ErrorContains(t, writeErr, "cannot write its file")
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "b"})), api.ErrStoreUnavailable)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "b"})), api.ErrStoreUnavailable)
 	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrStoreUnavailable)
 	require.NoError(t, errorOf(store.Get(t.Context(), "a")), "reads still succeed")
 
@@ -303,13 +305,14 @@ func TestACopiedSessionSurvivesAReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	store := openStore(t, Options{Path: path})
 	for range 2 { // replaces a session with a later use, which the file has too
-		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a"})))
+		require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})))
 		require.NoError(t, errorOf(store.Get(t.Context(), "a")))
 		require.NoError(t, store.Close())
 		store = openStore(t, Options{Path: path})
 		past := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Minute)
 		want := &sessions.Session{ID: "a", Version: 5, CreatedAt: past, LastAccessed: past, TTL: spec.Duration(time.Hour)}
-		require.NoError(t, store.Put(t.Context(), want))
+		_, _, err := store.Put(t.Context(), want, sessions.ToCopy)
+		require.NoError(t, err)
 		require.NoError(t, store.Close())
 		store = openStore(t, Options{Path: path})
 		got, err := store.Peek(t.Context(), []string{"a"})
@@ -331,7 +334,7 @@ func TestAFileThatCouldNotBeCreatedIsCreatedWhenTheDiskHasSpaceAgain(t *testing.
 		require.ErrorIs(t, err, api.ErrStoreUnavailable, "%d bytes", space)
 		require.ErrorContains(t, err, "has space", "%d bytes", space)
 	}
-	require.NoError(t, errorOf(openStore(t, options).Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), openStore(t, options), &sessions.Session{ID: "a"})))
 }
 
 // inChild runs the test in a process of its own, where it returns true: the limit must not meet go test's own files.

@@ -50,29 +50,21 @@ func (s observedStore) used(operation string, began time.Time, err *error) {
 	s.to.Stats.Used(s.kind, operation, time.Since(began), *err)
 }
 
-func (s observedStore) Create(ctx context.Context, draft *sessions.Session) (created *sessions.Session, err error) {
-	defer s.used("create", time.Now(), &err)
-	if created, err = s.Store.Create(ctx, draft); err == nil {
-		s.emitCreated(created.ID)
+func (s observedStore) Put(ctx context.Context, given *sessions.Session, to sessions.Purpose) (stored *sessions.Session,
+	did sessions.Restored, err error) {
+	defer s.used(string(to), time.Now(), &err)
+	stored, did, err = s.Store.Put(ctx, given, to)
+	if did != sessions.RestoredNew {
+		return stored, did, err
 	}
-	return created, err
-}
-
-func (s observedStore) Restore(ctx context.Context, session *sessions.Session) (restored sessions.Restored, err error) {
-	defer s.used("restore", time.Now(), &err)
-	if restored, err = s.Store.Restore(ctx, session); err == nil && restored == sessions.RestoredNew {
-		s.emitCreated(session.ID)
-	}
-	return restored, err
-}
-
-func (s observedStore) emitCreated(id string) {
 	s.to.Stats.Created(s.kind)
 	source := api.HostSource(s.to.HostID)
 	if s.pool != "" {
 		source = api.PoolSource(s.pool)
 	}
-	s.to.Emit(api.EventSessionCreated, source, time.Now(), api.SessionEvent{Host: s.to.HostID, Session: id, Store: s.kind})
+	s.to.Emit(api.EventSessionCreated, source, time.Now(),
+		api.SessionEvent{Host: s.to.HostID, Session: given.ID, Store: s.kind})
+	return stored, did, err
 }
 
 func (s observedStore) Get(ctx context.Context, id string) (_ *sessions.Session, err error) {

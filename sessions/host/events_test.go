@@ -39,11 +39,12 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	s.pools["p"] = &poolSessions{settings: settings, processes: 1}
 	calls, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	require.NoError(t, errorOf(calls.Store.Create(t.Context(), &sessions.Session{ID: "first"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), calls.Store, &sessions.Session{ID: "first"})))
 	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.LiveSessions(t.Context()))
 	calls, err = s.Of(t.Context(), "")
 	require.NoError(t, err)
-	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
+	_, err = sessions.Create(t.Context(), calls.Store,
+		&sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.sweepOnce(context.Background()) == 1 }, time.Minute, time.Millisecond)
 	calls, err = s.Of(t.Context(), "p")
@@ -51,7 +52,7 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	restored := sessions.Session{ID: "restored", Version: 3, CreatedAt: time.Now(), LastAccessed: time.Now(),
 		TTL: spec.Duration(time.Hour)}
 	for _, want := range []sessions.Restored{sessions.RestoredNew, sessions.RestoredKept} {
-		did, err := calls.Store.Restore(t.Context(), &restored)
+		_, did, err := calls.Store.Put(t.Context(), &restored, sessions.ToRestore)
 		require.NoError(t, err)
 		require.Equal(t, want, did)
 	}

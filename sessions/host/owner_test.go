@@ -146,7 +146,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		of, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
-			require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})), name)
+			require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})), name)
 			s.pools["p"].until = time.Now()
 			s.ask = fakeOwner{host: "here", err: errors.New("no connection")}.pools()
 			of, err = s.Of(t.Context(), "p")

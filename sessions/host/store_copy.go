@@ -138,7 +138,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 }
 
 // beginCopy makes target the secondary of the store with these settings.
-func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Replica) error {
+func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -157,7 +157,7 @@ func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 }
 
 // openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
-func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Replica, error) {
+func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Store, error) {
 	s.mu.Lock()
 	if unused := s.open[addressOf(settings)]; unused != nil { // of pools that have ended
 		delete(s.open, addressOf(settings))

@@ -88,7 +88,7 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	awaitInStep(t, s)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})))
 	for _, step := range []api.CopyStep{api.CopyStepBack, api.CopyStepFinish, "sideways"} {
 		require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})), api.ErrInvalid, step)
 	}
@@ -188,7 +188,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.Equal(t, api.CopyCutOver, runStep(t, s, api.CopyStepCutOver).Phase)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
-	require.NoError(t, errorOf(of.Store.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})))
 	require.NoError(t, s.Close())
 
 	// The embedded store is lost. The primary is Redis, so sessions still work, and only the step back fails.

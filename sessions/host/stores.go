@@ -221,7 +221,7 @@ func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 	}
 	if known.settings != settings {
 		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
-		known.store.ForEach(func(store sessions.Replica) {
+		known.store.ForEach(func(store sessions.Store) {
 			if file, is := store.(*embedded.Store); is && settings.Store == spec.StoreEmbedded {
 				file.SetSync(settings.Sync)
 			}
@@ -243,7 +243,7 @@ func (s *Stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	if s.copy != nil && address == s.copy.From {
 		known.store, err = s.openDualWriteLocked(settings)
 	} else {
-		var one sessions.Replica
+		var one sessions.Store
 		one, err = s.openBackend(settings)
 		known.store = dualwrite.New(one)
 	}
@@ -264,7 +264,7 @@ func (s *Stores) canonicalLocked(settings spec.Sessions) storeAddress {
 	return address
 }
 
-func (s *Stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
+func (s *Stores) openBackend(settings spec.Sessions) (sessions.Store, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull),
 		Removed: s.observer.removed(settings.Store)}
 	s.observer.Stats.Opened(settings.Store)

@@ -21,7 +21,7 @@ func put(key, value string) func(*sessions.Session) error {
 func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	server := redistest.Start(t)
 	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
-	require.NoError(t, errorOf(here.Create(t.Context(), &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), here, &sessions.Session{ID: "a"})))
 	for range 2 { // the second time from the cache
 		mine, err := here.Get(t.Context(), "a")
 		require.NoError(t, err)
@@ -82,7 +82,8 @@ func TestTheUseOfASessionIsWrittenOnceASecond(t *testing.T) {
 	here, there := openStore(t, Options{URL: server.URL(), Config: config}), openStore(t,
 		Options{URL: server.URL(), Config: config})
 	began := now
-	require.NoError(t, errorOf(here.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), here,
+		&sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})))
 	written := func() time.Time {
 		accessed, err := here.client.HGet(t.Context(), here.key("a")[0], "t").Int64()
 		require.NoError(t, err)
@@ -136,7 +137,7 @@ func TestAUseExtendsASessionWhoseLastUseHasALaterTime(t *testing.T) {
 	there := openStore(t, Options{URL: server.URL(), Config: sessions.Config{Now: func() time.Time { return ahead }}})
 	here := openStore(t, Options{URL: server.URL(), Config: sessions.Config{Now: func() time.Time { return now }}})
 	const ttl = 30 * time.Minute
-	require.NoError(t, errorOf(there.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), there, &sessions.Session{ID: "a", TTL: spec.Duration(ttl)})))
 	update := func() error {
 		_, err := here.Update(t.Context(), "a", put("k", "1"))
 		return err

@@ -30,19 +30,17 @@ func (s *Store) reviewAt(session *sessions.Session) int64 {
 	return min(session.ExpiresAt().UnixMilli(), s.config.Now().Add(reviewAfter).UnixMilli())
 }
 
-// bounds returns the limits that Create enforces.
-func (s *Store) bounds() (limit int, onFull sessions.OnFull) {
+// reserve adds a session that is about to be stored to the index, and makes room for it there as its purpose says.
+func (s *Store) reserve(ctx context.Context, session *sessions.Session, to sessions.Purpose) error {
+	if to == sessions.ToCopy {
+		return s.addToIndex(ctx, session)
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.max, s.onFull
-}
-
-// reserve adds a session that is about to be created to the index, and makes room for it, as onFull says, if that has
-// limit sessions.
-func (s *Store) reserve(ctx context.Context, created *sessions.Session, limit int, onFull sessions.OnFull) error {
+	limit, evict := s.max, to == sessions.ToCreate && s.onFull == sessions.Evict
+	s.mu.Unlock()
 	for {
-		reserved, err := reserveScript.Run(ctx, s.client, s.index(), created.LastAccessed.UnixMilli(), created.ID,
-			s.reviewAt(created), limit).Int()
+		reserved, err := reserveScript.Run(ctx, s.client, s.index(), session.LastAccessed.UnixMilli(), session.ID,
+			s.reviewAt(session), limit).Int()
 		if err != nil || reserved == 1 {
 			return err
 		}
@@ -53,7 +51,7 @@ func (s *Store) reserve(ctx context.Context, created *sessions.Session, limit in
 		if swept > 0 {
 			continue
 		}
-		if onFull != sessions.Evict {
+		if !evict {
 			return sessions.Full(limit)
 		}
 		if err := s.evict(ctx); err != nil {

@@ -35,29 +35,17 @@ return h`)
 	peekScript = redis.NewScript(luaLoad + `if not live then return {} end return h`)
 	// deleteScript returns whether the session existed.
 	deleteScript = redis.NewScript(luaLoad + `redis.call('DEL', KEYS[1]) if live then return 1 end return 0`)
-	// createScript returns whether the id was unused. Arguments: v, g, b, c, t, l.
-	createScript = redis.NewScript(luaLoad + `
-if live then
-  if h[2] == ARGV[3] then return 1 end
-  return 0
-end
-redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
-redis.call('PEXPIRE', KEYS[1], ARGV[7])
-return 1`)
-	// putScript replaces the session; one that has expired expires at once. Arguments: v, g, b, c, t, l.
-	putScript = redis.NewScript(`
-redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
-return redis.call('PEXPIRE', KEYS[1], math.max(1, tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])))`)
-	// restoreScript stores a session unless a newer one exists (sessions.Header.MayReplace). It returns what it did: 0
-	// kept the one that exists, 1 created, 2 replaced, then the time of the last use. Arguments: v, g, b, c, t, l.
-	restoreScript = redis.NewScript(luaLoad + `
-local did, t = 1, ARGV[6]
-if live then
-  if h[2] == ARGV[3] then return {1, tonumber(h[3])} end
-  if tonumber(h[1]) >= tonumber(ARGV[2]) or tonumber(h[5]) > tonumber(ARGV[5]) then return {0, 0} end
-  did = 2
+	// putScript stores a session for a sessions.Purpose, unless sessions.Header.MayReplace forbids it. It returns what it
+	// did (sessions.Restored) and the time of the last use. One that has expired expires at once. Arguments: v, g, b, c,
+	// t, l, the purpose.
+	putScript = redis.NewScript(luaLoad + `
+local did, t = 'created', ARGV[6]
+if live and ARGV[8] ~= 'copy' then
+  if h[2] == ARGV[3] then return {did, tonumber(h[3])} end
+  if ARGV[8] == 'create' or tonumber(h[1]) >= tonumber(ARGV[2]) or tonumber(h[5]) > tonumber(ARGV[5]) then
+    return {'kept', tonumber(h[3])}
+  end
+  did = 'replaced'
   if tonumber(h[3]) > tonumber(t) then t = h[3] end
 end
 redis.call('DEL', KEYS[1])

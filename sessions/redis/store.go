@@ -202,6 +202,60 @@ func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	return r.Session, err
 }
 
+// IDs lists the live sessions, ordered by the last use that the index has.
+func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
+	err = s.exchange(ctx, "list sessions", func(ctx context.Context) (err error) {
+		if _, err := s.sweep(ctx); err != nil {
+			return err
+		}
+		ids, err = s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
+		return err
+	})
+	return ids, err
+}
+
+// Peek returns sessions without extending their TTL.
+func (s *Store) Peek(ctx context.Context, ids []string) (found []*sessions.Session, err error) {
+	for _, id := range ids {
+		if err := sessions.CheckID(id); err != nil {
+			return nil, err
+		}
+	}
+	err = s.exchange(ctx, "read sessions", func(ctx context.Context) (err error) {
+		found, err = s.readMany(ctx, readScript, ids)
+		return err
+	})
+	return found, err
+}
+
+// readMany runs readScript or peekScript for each id in one exchange. It returns nil for sessions that do not exist.
+func (s *Store) readMany(ctx context.Context, script *redis.Script, ids []string) ([]*sessions.Session, error) {
+	now := s.config.Now().UnixMilli()
+	replies := make([]*redis.Cmd, len(ids))
+	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			replies[i] = script.Eval(ctx, p, s.key(id), now) // the whole text: a pipeline cannot fall back from EVALSHA
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*sessions.Session, len(ids))
+	for i, reply := range replies {
+		fields, err := reply.StringSlice()
+		if err != nil {
+			return nil, err
+		}
+		r, err := parse(ids[i], fields)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = r.Session
+	}
+	return found, nil
+}
+
 // Delete removes a session.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := sessions.CheckID(id); err != nil {
@@ -224,39 +278,41 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	})
 }
 
-// Create stores a new session.
-func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.Session, error) {
+// Put stores a session.
+func (s *Store) Put(ctx context.Context, given *sessions.Session, to sessions.Purpose) (stored *sessions.Session,
+	did sessions.Restored, err error) {
 	now := s.config.Now()
-	created, body, err := s.config.PrepareCreate(draft, now)
-	if err != nil {
-		return nil, err
+	exact, body, err := s.config.PreparePut(given, to, now)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case exact == nil:
+		return nil, sessions.RestoredExpired, nil
 	}
-	err = s.exchange(ctx, "create session "+created.ID, func(ctx context.Context) error {
-		limit, onFull := s.bounds()
-		if err := s.reserve(ctx, created, limit, onFull); err != nil {
+	err = s.exchange(ctx, to.Operation(exact.ID), func(ctx context.Context) error {
+		if err := s.reserve(ctx, exact, to); err != nil {
 			return err
 		}
-		unused, err := s.runWrite(ctx, createScript, created, body, now).Int()
+		h := exact.Header()
+		answer, err := putScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body,
+			h.CreatedAt, h.LastAccessed, h.TTL, string(to)).Slice()
 		if err != nil {
 			return err
 		}
-		if unused == 0 {
-			return sessions.Exists(created.ID)
+		switch did = sessions.Restored(answer[0].(string)); {
+		case did == sessions.RestoredKept && to == sessions.ToCreate:
+			return sessions.Exists(exact.ID)
+		case did == sessions.RestoredKept:
+			return nil
 		}
-		return s.addToIndex(ctx, created) // again: a concurrent delete of this id may have removed it
+		stored = exact.Clone()
+		stored.LastAccessed = time.UnixMilli(answer[1].(int64)).UTC()
+		return s.addToIndex(ctx, stored) // again: a concurrent delete of this id may have removed it
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return created.Clone(), nil
-}
-
-// runWrite runs a script with a session as its arguments, under a new id of the write.
-func (s *Store) runWrite(ctx context.Context, script *redis.Script, written *sessions.Session, body []byte,
-	now time.Time) *redis.Cmd {
-	h := written.Header()
-	return script.Run(ctx, s.client, s.key(written.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt,
-		h.LastAccessed, h.TTL)
+	return stored, did, nil
 }
 
 // newWriteID identifies one write.
@@ -321,7 +377,7 @@ func (s *Store) swap(ctx context.Context, now time.Time, current record, next *s
 	return swapped, err
 }
 
-// SetBounds replaces the limits that Create enforces.
+// SetBounds replaces the limits that Put enforces.
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ func increment(t *testing.T, store *Store, id string) (n int, err error) {
 
 func TestTheServerExpiresASession(t *testing.T) {
 	store := openStore(t, Options{URL: redistest.Start(t).URL()})
-	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(50 * time.Millisecond)})
+	_, err := sessions.Create(t.Context(), store, &sessions.Session{ID: "a", TTL: spec.Duration(50 * time.Millisecond)})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return store.client.Exists(t.Context(), store.key("a")...).Val() == 0
@@ -61,10 +61,10 @@ func TestADuplicatedScriptWritesOnce(t *testing.T) {
 	store := openStore(t, Options{URL: redistest.Start(t).URL()})
 	now := time.Now().UnixMilli()
 	for range 2 {
-		unused, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now,
-			60_000).Int()
+		answer, err := putScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now, 60_000,
+			"create").Slice()
 		require.NoError(t, err)
-		require.Equal(t, 1, unused)
+		require.Equal(t, []any{"created", now}, answer)
 	}
 	for range 2 {
 		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, "first", "second", 2, "{}", now,
@@ -81,12 +81,13 @@ func TestAReviewRemovesAStaleIndexEntry(t *testing.T) {
 	now := time.Now()
 	store := openStore(t, Options{URL: redistest.Start(t).URL(),
 		Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store,
+		&sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})))
 	// as a crash halfway through a delete leaves it
 	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err())
-	require.ErrorIs(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "b"})), api.ErrStoreFull)
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "b"})), api.ErrStoreFull)
 	now = now.Add(reviewAfter)
-	require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: "b"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "b"})))
 }
 
 func TestWritersContinueAfterTheServerWasKilled(t *testing.T) {
@@ -94,7 +95,7 @@ func TestWritersContinueAfterTheServerWasKilled(t *testing.T) {
 	server := redistest.Start(t)
 	store := openStore(t, Options{URL: server.URL()})
 	for w := range writers {
-		require.NoError(t, errorOf(store.Create(t.Context(), &sessions.Session{ID: strconv.Itoa(w)})))
+		require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: strconv.Itoa(w)})))
 	}
 	var stop atomic.Bool
 	var group sync.WaitGroup

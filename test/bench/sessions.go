@@ -71,7 +71,7 @@ func measureSessions(ctx context.Context, b *bench) {
 	created := sessionsStored
 	create := func(ctx context.Context, _ int) error {
 		created++
-		_, err := store.Create(ctx, smallSession(created))
+		_, err := sessions.Create(ctx, store, smallSession(created))
 		return err
 	}
 	disk := must(os.Create(filepath.Join(b.dir, "bare")))
@@ -201,7 +201,7 @@ func smallSession(n int) *sessions.Session {
 
 func fillSessions(ctx context.Context, store sessions.Store, size int) {
 	for n := range size {
-		must(store.Create(ctx, smallSession(n)))
+		must(sessions.Create(ctx, store, smallSession(n)))
 	}
 }
 
