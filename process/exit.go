@@ -3,7 +3,6 @@ package process
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"syscall"
 
 	"github.com/tempool/tempool/lifecycle"
@@ -28,17 +27,6 @@ func (e Exit) Outcome() lifecycle.State { return lifecycle.Outcome(e.Exit, false
 
 // Failed reports whether the program ended with an error that no stop request explains.
 func (e Exit) Failed() bool { return !e.ByAgent && e.Outcome() == lifecycle.Failed }
-
-// exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
-func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
-	if state == nil {
-		return -1, 0
-	}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 0, status.Signal()
-	}
-	return state.ExitCode(), 0
-}
 
 // classify derives the Exit from how the incarnation ended and what the supervisor did to end it.
 func classify(e ending, t termination) Exit {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,8 +42,7 @@ type Process struct {
 	meter      tree.Meter
 
 	// Set by the start, before anybody else sees the process.
-	cmd       *exec.Cmd     // nil if an earlier supervisor or a template has started it
-	child     bool          // it is this program's child nevertheless
+	child     bool          // of this program, which alone reaps it; not each that was taken over is
 	template  *template     // whose fork it is; nil for none
 	root      tree.Identity // zero for a function
 	startedAt time.Time

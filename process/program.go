@@ -81,10 +81,11 @@ func (p program) fork(ctx context.Context) error {
 	p.startedAt = time.Now()
 	var launcherCPU time.Duration // not the program's
 	if gate == nil {
-		p.cmd, p.root = cmd, tree.Identity{PID: cmd.Process.Pid}
-		if found, err := tree.ReadEntry(cmd.Process.Pid); err == nil && found != nil {
+		p.root, p.child = tree.Identity{PID: cmd.Process.Pid}, true
+		if found, err := tree.ReadEntry(p.root.PID); err == nil && found != nil {
 			p.root, launcherCPU = found.Identity, found.CPU
 		}
+		_ = cmd.Process.Release() // tree.ReapChild reaps it, like the fork of a template
 	}
 	p.meter.Start(p.startedAt, launcherCPU)
 	p.awaitExit = tree.WatchExit(p.root)
@@ -144,7 +145,7 @@ func (p *Process) treeKey() tree.Key {
 
 // signal signals the process group, whose leader is unreaped.
 func (p program) signal(sig syscall.Signal) {
-	if !p.isChild() && !p.root.Exists() {
+	if !p.child && !p.root.Exists() {
 		return // its parent has reaped it, and its number may be another's
 	}
 	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
@@ -224,18 +225,9 @@ func (p program) probe(ctx context.Context) error {
 func (p program) killTree() tree.KillReport {
 	p.signal(syscall.SIGKILL)
 	key := p.treeKey()
-	key.Unreaped = p.isChild()
-	report := tree.Kill(key)
-	for _, id := range p.members.List() {
-		if id != p.root {
-			tree.ReapOrphan(id)
-		}
-	}
-	return report
+	key.Unreaped = p.child
+	return tree.Kill(key)
 }
-
-// isChild reports whether nobody but this supervisor reaps the process.
-func (p *Process) isChild() bool { return p.cmd != nil || p.child }
 
 // reapRoot returns the exit code or the signal that ended the process; code -1 if nobody here knows.
 func (p program) reapRoot() (code int, signal syscall.Signal) {
@@ -246,26 +238,19 @@ func (p program) reapRoot() (code int, signal syscall.Signal) {
 		}()
 		return 0, syscall.SIGKILL
 	}
-	if p.cmd == nil {
-		status, err := syscall.WaitStatus(0), errors.ErrUnsupported
-		if p.child {
-			var waited unix.WaitStatus
-			waited, err = tree.ReapChild(p.root.PID)
-			status = syscall.WaitStatus(waited)
-		}
-		t := p.currentTermination()
-		switch {
-		case err == nil && status.Signaled():
-			return 0, status.Signal()
-		case err == nil:
-			return status.ExitStatus(), 0
-		case t.killed() || t.graceExpired:
-			return 0, syscall.SIGKILL
-		}
-		return -1, 0
+	var status unix.WaitStatus
+	err := errors.ErrUnsupported
+	if p.child {
+		status, err = tree.ReapChild(p.root.PID)
 	}
-	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
-		p.logger.Error("cannot wait for a process", "pid", p.root.PID, "error", err)
+	t := p.currentTermination()
+	switch {
+	case err == nil && status.Signaled():
+		return 0, status.Signal()
+	case err == nil:
+		return status.ExitStatus(), 0
+	case t.killed() || t.graceExpired:
+		return 0, syscall.SIGKILL
 	}
-	return exitStatus(p.cmd.ProcessState)
+	return -1, 0
 }

@@ -168,9 +168,7 @@ func (p *Process) releaseToKeeper() bool {
 	if !p.currentTermination().handedOver {
 		return false
 	}
-	if p.cmd != nil {
-		tree.Disown(p.cmd)
-	}
+	tree.Disown(p.root.PID)
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}

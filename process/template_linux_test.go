@@ -327,7 +327,7 @@ func TestATemplateInCServesJSONRPC(t *testing.T) {
 	for _, worker := range []string{"p/0", "p/1"} {
 		p := starts(t, s, launch(worker, 1, sp))
 		require.Equal(t, "1000 "+worker, ask[string](t, p, "any"))
-		require.True(t, p.isChild())
+		require.True(t, p.child)
 		stops(t, p)
 	}
 	require.Len(t, templatesOf(s), 1)

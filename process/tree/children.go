@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startedChildren are the children of StartChild that WaitChild has not reaped yet. Adopted orphans are reaped as soon
-// as they are found, so a started child must be known from its fork on.
+// startedChildren are the children of StartChild and Reclaim that nobody has reaped yet. Adopted orphans are reaped as
+// soon as they are found, so a started child must be known from its fork on.
 var startedChildren = struct {
 	mu   sync.RWMutex // read-locked during each fork; locked while orphans are distinguished from children
 	pids sync.Map     // int → struct{}
 }{}
 
-// StartChild starts cmd. The caller must reap the child with WaitChild, not with cmd.Wait.
+// StartChild starts cmd. The caller must reap the child with WaitChild, not with cmd.Wait; or, once it has released
+// cmd.Process, with ReapChild.
 func StartChild(cmd *exec.Cmd) error {
 	startedChildren.mu.RLock()
 	defer startedChildren.mu.RUnlock()
@@ -36,12 +37,9 @@ func WaitChild(cmd *exec.Cmd) error {
 	return err
 }
 
-// Disown makes a child of StartChild one that nobody reaps with WaitChild. Its PID stays taken until it has exited and
-// its parent, this program or the process that adopts it, has reaped it.
-func Disown(cmd *exec.Cmd) {
-	startedChildren.pids.Delete(cmd.Process.Pid)
-	_ = cmd.Process.Release()
-}
+// Disown makes a child of StartChild or Reclaim one that this program need not reap. Its PID stays taken until it has
+// exited and its parent, this program or the process that adopts it, has reaped it.
+func Disown(pid int) { startedChildren.pids.Delete(pid) }
 
 // Reclaim registers a process that another part of this program has disowned as a child of this one, to be reaped with
 // ReapChild. It reports false if the process is not this program's child.
@@ -75,7 +73,7 @@ func SignalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
-// ReapChild reaps a child of Reclaim, for which it waits.
+// ReapChild waits for a child of StartChild or Reclaim, and reaps it.
 func ReapChild(pid int) (unix.WaitStatus, error) {
 	defer startedChildren.pids.Delete(pid)
 	for {

@@ -42,7 +42,7 @@ func (r KillReport) String() string {
 }
 
 // Kill sends SIGKILL to every member of the tree and scans again until no living member is found, for at most 5
-// seconds. If the report is Complete, the tree is gone.
+// seconds. It reaps those that this program has adopted. If the report is Complete, the tree is gone.
 func Kill(k Key) KillReport {
 	if k.Known == nil {
 		k.Known = &MemberSet{}
@@ -91,6 +91,9 @@ func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 	}
 	members := t.Members(k.tree)
 	k.membersKnown = true
+	for _, id := range k.tree.Known.List() { // a fork bomb leaves many zombies, and each of them slows the next scan
+		ReapOrphan(id)
+	}
 	killCgroup(k.tree.Cgroup) // after the scan, so that the members are known and their zombies can be reaped
 	if len(members) == 0 {
 		return true
@@ -103,12 +106,6 @@ func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 	}
 	for _, m := range members {
 		k.kill(m)
-	}
-	// A fork bomb leaves many zombies, and each of them slows the next scan.
-	for _, child := range t.children[os.Getpid()] {
-		if child.Zombie && k.signalled[child.Identity] {
-			ReapOrphan(child.Identity)
-		}
 	}
 	k.sleep()
 	return false

@@ -136,11 +136,7 @@ func KillEscaped() (killed int, err error) {
 	if len(escaped.ids) == 0 {
 		return 0, nil
 	}
-	adopted := escaped.List()
 	report := Kill(Key{Known: escaped})
-	for _, id := range adopted {
-		ReapOrphan(id)
-	}
 	return report.Killed, report.Err
 }
 
