@@ -136,7 +136,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	if err := s.resume(taken, records); err != nil {
 		s.logger.Warn("cannot stop the keeper of the processes that were taken over; it will kill them", "error", err)
 	}
-	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
+	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger) })
 	s.loops.Go(func() { s.escapeLoop(s.ctx) })
 	s.loops.Go(func() { s.sampleLoop(s.ctx) })
 	s.loops.Go(func() { s.enforceLoop(s.ctx) })

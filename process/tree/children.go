@@ -54,6 +54,25 @@ func Reclaim(id Identity) bool {
 	return true
 }
 
+// Signal sends a signal to exactly the process that id names, or fails with ESRCH. Package os opens a pidfd where the
+// system has them, which cannot become another process's, so the comparison comes after that. Elsewhere the PID could
+// be reused between the comparison and the signal only if PIDs wrapped around.
+func Signal(id Identity, sig syscall.Signal) error {
+	p, _ := os.FindProcess(id.PID) // never fails
+	defer func() { _ = p.Release() }()
+	now, err := ReadEntry(id.PID)
+	if err != nil {
+		return err
+	}
+	if now == nil || now.Identity != id {
+		return unix.ESRCH
+	}
+	if err := p.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return unix.ESRCH
+}
+
 // SignalGroup signals a process group whose leader has not been reaped. A group without living members is not an error.
 func SignalGroup(pgid int, sig syscall.Signal) error {
 	if pgid <= 1 {

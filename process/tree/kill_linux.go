@@ -1,38 +1,13 @@
 package tree
 
 import (
-	"errors"
 	"os"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/internal/sleep"
 )
-
-// Signal sends a signal to exactly the process that id names, or fails with ESRCH.
-func Signal(id Identity, sig syscall.Signal) error {
-	fd, err := unix.PidfdOpen(id.PID, 0)
-	if err != nil && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	if err == nil {
-		defer unix.Close(fd)
-	}
-	// The open descriptor cannot be reused for another process, so the comparison comes after the open.
-	now, readErr := ReadEntry(id.PID)
-	if readErr != nil {
-		return readErr
-	}
-	if now == nil || now.Identity != id {
-		return unix.ESRCH
-	}
-	if err != nil {
-		return unix.Kill(id.PID, sig)
-	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0)
-}
 
 // openPidfd returns nil on kernels without pidfds.
 func openPidfd(pid int) *os.File {

@@ -35,7 +35,7 @@ func interfacesOf([]*Entry, Key) map[networkInterface]api.NetworkBytes { return 
 func BecomeSubreaper() error { return errors.New("this system has no child subreapers") }
 
 // ReapOrphans only waits for ctx: without a subreaper this process adopts no orphans.
-func ReapOrphans(ctx context.Context, _ *slog.Logger, _ func(*Entry) bool) { <-ctx.Done() }
+func ReapOrphans(ctx context.Context, _ *slog.Logger) { <-ctx.Done() }
 
 // OwnTrees does nothing: no process escapes.
 func OwnTrees(func(*Entry) bool) (release func()) { return func() {} }

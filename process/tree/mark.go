@@ -3,9 +3,9 @@ package tree
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 )
@@ -34,9 +34,7 @@ func NewMark() Mark {
 
 // newMark returns a random mark from low on, and below high.
 func newMark(low, high Mark) Mark {
-	var random [8]byte
-	rand.Read(random[:]) // never fails
-	m := low + Mark(binary.NativeEndian.Uint64(random[:]))%(high-low)
+	m := low + Mark(mathrand.Uint64N(uint64(high-low)))
 	living.Store(m, struct{}{})
 	return m
 }
@@ -73,12 +71,10 @@ func CookieBelongsTo(cookie, host, state string) bool {
 // parseCookie finds the cookie in an environment block: NAME=value, each ended by a zero byte.
 func parseCookie(environ []byte) string {
 	name := []byte(CookieEnv + "=")
-	for len(environ) > 0 {
-		entry, rest, _ := bytes.Cut(environ, []byte{0})
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, found := bytes.CutPrefix(entry, name); found {
 			return string(value)
 		}
-		environ = rest
 	}
 	return ""
 }

@@ -29,10 +29,10 @@ func BecomeSubreaper() error {
 	return nil
 }
 
-// ReapOrphans reaps adopted descendants that have died, until ctx ends. isMember reports whether a process belongs to a
-// tree of the caller. Children that other code waits for are left alone: StartChild registers its own, and a child of
-// other code in this program shares our session or gets unknownChildDelay.
-func ReapOrphans(ctx context.Context, logger *slog.Logger, isMember func(*Entry) bool) {
+// ReapOrphans reaps adopted descendants that have died, until ctx ends. Children that other code waits for are left
+// alone: StartChild registers its own, and a child of other code in this program, which is of no tree that OwnTrees
+// knows, shares our session or gets unknownChildDelay.
+func ReapOrphans(ctx context.Context, logger *slog.Logger) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 	defer signal.Stop(died)
@@ -58,7 +58,7 @@ func ReapOrphans(ctx context.Context, logger *slog.Logger, isMember func(*Entry)
 			logger.Error("cannot find dead orphans", "error", err)
 			continue
 		}
-		if reapDead(t, isMember, unknown) > 0 {
+		if reapDead(t, unknown) > 0 {
 			retry.Reset(unknownChildDelay)
 		}
 	}
@@ -73,24 +73,20 @@ func hasDeadChild() bool {
 
 // reapDead reaps the dead children that are orphans, and returns how many it could not decide on yet. unknown holds
 // since when it knows those.
-func reapDead(t *Table, isMember func(*Entry) bool, unknown map[Identity]time.Time) (undecided int) {
+func reapDead(t *Table, unknown map[Identity]time.Time) (undecided int) {
 	startedChildren.mu.Lock()
 	defer startedChildren.mu.Unlock()
-	self := os.Getpid()
-	ownSession := -1
-	if own := t.entries[self]; own != nil {
-		ownSession = own.Session
-	}
+	ownSession, _ := unix.Getsid(0) // never fails
 	for id := range unknown {
 		if !t.has(id) {
 			delete(unknown, id)
 		}
 	}
-	for _, child := range t.children[self] {
+	for _, child := range t.children[os.Getpid()] {
 		if _, started := startedChildren.pids.Load(child.PID); started || !child.Zombie || child.Session == ownSession {
 			continue
 		}
-		if !isMember(child) {
+		if !isOwned(child) {
 			since, seen := unknown[child.Identity]
 			if !seen {
 				unknown[child.Identity] = t.At
@@ -110,7 +106,8 @@ func reapDead(t *Table, isMember func(*Entry) bool, unknown map[Identity]time.Ti
 // asked, since a program adopts the processes of all its trees.
 var owners sync.Map
 
-// OwnTrees excludes from KillEscaped the processes for which belongs is true, until release is called.
+// OwnTrees excludes from KillEscaped the processes for which belongs is true, until release is called. ReapOrphans
+// reaps those that are dead at once.
 func OwnTrees(belongs func(*Entry) bool) (release func()) {
 	owners.Store(&belongs, struct{}{})
 	return func() { owners.Delete(&belongs) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -76,13 +77,8 @@ func ReadEntry(pid int) (*Entry, error) {
 
 // ignoreGone returns nil for errors that mean that a process is gone or not ours to read.
 func ignoreGone(err error) error {
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ESRCH) {
 		return nil
-	}
-	for _, gone := range []error{unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
-		if errors.Is(err, gone) {
-			return nil
-		}
 	}
 	return fmt.Errorf("read the process table: %w", err)
 }

@@ -206,7 +206,7 @@ func TestReadTableFindsThisProcess(t *testing.T) {
 
 func TestNumbersOfAnUnnamedSpaceAreTrustedByNobody(t *testing.T) {
 	require.True(t, SameNumberSpace(NumberSpace()))
-	require.False(t, sameNumberSpace("", ""))
+	require.False(t, SameNumberSpace(""))
 
 	proc := t.TempDir()
 	require.Empty(t, numberSpace(proc))

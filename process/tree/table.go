@@ -17,9 +17,7 @@ type Identity struct {
 
 // SameNumberSpace reports whether numbers of processes that were recorded with a NumberSpace are those of this
 // program's. One that could not be named is no other's.
-func SameNumberSpace(recorded string) bool { return sameNumberSpace(recorded, NumberSpace()) }
-
-func sameNumberSpace(recorded, own string) bool { return recorded != "" && recorded == own }
+func SameNumberSpace(recorded string) bool { return recorded != "" && recorded == NumberSpace() }
 
 // Entry is one process of the process table.
 type Entry struct {

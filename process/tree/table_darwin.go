@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,15 +65,6 @@ func readCookie(pid int) (string, error) {
 		_, rest, found = bytes.Cut(rest, []byte{0})
 	}
 	return parseCookie(rest), nil
-}
-
-// Signal compares the start time first. The PID could be reused between that and the signal only if PIDs wrapped
-// around.
-func Signal(id Identity, sig syscall.Signal) error {
-	if now, ok := Identify(id.PID); !ok || now != id {
-		return unix.ESRCH
-	}
-	return unix.Kill(id.PID, sig)
 }
 
 // NumberSpace names the boot of the machine. Numbers of processes from another one mean nothing.
