@@ -69,7 +69,7 @@ func TestABackupIsImportedWhileTheSessionsAreInUse(t *testing.T) {
 }
 
 func TestBackupRequestsThatFail(t *testing.T) {
-	e := parallel(t, 0, withSessions(sessions.Config{Max: 3}))
+	e := parallel(t, 0, withSessions(bounded(3)))
 	e.putSessions(3)
 	backup := string(e.do("GET", exportPath, nil).body)
 	for _, bad := range []string{"", "hello", "{}", strings.Replace(backup, `"p"`, `"q"`, 1), backup[:len(backup)-20]} {
@@ -83,7 +83,7 @@ func TestBackupRequestsThatFail(t *testing.T) {
 		api.CodePoolNotFound)
 	e.do("GET", "/v1/pools/a%20b/sessions/export", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 
-	full := open(t, 0, withSessions(sessions.Config{Max: 1}))
+	full := open(t, 0, withSessions(bounded(1)))
 	problem := full.do("POST", importPath, backup)
 	problem.requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
 	require.Contains(t, string(problem.body),

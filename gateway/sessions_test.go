@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/spec"
 )
 
 // fakeSessions has one store for all pools but one.
@@ -33,6 +34,12 @@ func (d fakeSessions) ToList(ctx context.Context, pool string) (sessions.HostCal
 }
 
 func withSessions(config sessions.Config) option { return withStore(embedded.InMemory(config)) }
+
+func bounded(max int) sessions.Config {
+	settings := spec.Default().Sessions
+	settings.Max = max
+	return sessions.Config{Settings: func() spec.Sessions { return settings }}
+}
 
 func withStore(store sessions.Store) option {
 	return withConfig(func(c *Config) { c.Sessions = fakeSessions{store} })

@@ -21,7 +21,7 @@ import (
 )
 
 func filled(t *testing.T, n int) sessions.Store {
-	store := embedded.InMemory(sessions.Config{Max: n + 1})
+	store := embedded.InMemory(bounded(n+1, spec.OnFullRefuse))
 	for i := range n {
 		_, err := sessions.Create(t.Context(), store,
 			&sessions.Session{ID: fmt.Sprintf("s%05d", i), Data: map[string]json.RawMessage{"k": raw(fmt.Sprint(`"<`, i, `>"`))},
@@ -123,14 +123,15 @@ func TestADamagedBackupNamesItsLine(t *testing.T) {
 
 func TestAnImportThatFailsSaysWhatItDid(t *testing.T) {
 	text := backup(t, filled(t, 40))
-	full := embedded.InMemory(sessions.Config{Max: 20, OnFull: sessions.Evict})
+	bounds := bounded(20, spec.OnFullEvict)
+	full := embedded.InMemory(sessions.Config{Settings: func() spec.Sessions { return bounds.Settings() }})
 	done, err := sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
 	require.ErrorIs(t, err, api.ErrStoreFull)
 	require.Regexp(
 		t, `line \d+: the session store is full at 20 sessions .*\(20 created, 0 replaced, 0 kept, 0 expired; `+
 			`repeating the import keeps what is done\)`, err.Error())
 	require.Equal(t, api.SessionImport{Created: 20}, done)
-	full.SetBounds(100, sessions.Refuse)
+	bounds = bounded(100, spec.OnFullRefuse)
 	done, err = sessions.Import(t.Context(), full, "p", false, strings.NewReader(text))
 	require.NoError(t, err)
 	require.Equal(t, api.SessionImport{Created: 20, Kept: 20}, done)

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +16,7 @@ import (
 )
 
 func testFullRefuses(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{Max: 3})
+	store := s.store(bounded(3, spec.OnFullRefuse))
 	for _, id := range []string{"a", "b"} {
 		create(t, store, id, time.Hour)
 	}
@@ -34,7 +34,7 @@ func testFullRefuses(t *testing.T, s *storeEnv) {
 }
 
 func testFullEvicts(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict})
+	store := s.store(bounded(3, spec.OnFullEvict))
 	for _, id := range []string{"a", "b", "c"} {
 		create(t, store, id, time.Hour)
 		s.clock.advance(time.Minute)
@@ -57,7 +57,7 @@ func testFullEvicts(t *testing.T, s *storeEnv) {
 
 func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
 	const max = 10
-	store := s.store(sessions.Config{Max: max})
+	store := s.store(bounded(max, spec.OnFullRefuse))
 	requireMade(t, max, api.ErrStoreFull, concurrently(40, func(i int) error {
 		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: fmt.Sprint("s", i)}))
 	}))
@@ -66,20 +66,21 @@ func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
 	require.Equal(t, max, count)
 }
 
-func testSetBounds(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{Max: 1})
-	var group sync.WaitGroup
-	group.Go(func() { store.SetBounds(2, sessions.Refuse) })
+func testFollowsSettings(t *testing.T, s *storeEnv) {
+	var settings atomic.Pointer[spec.Sessions]
+	follow := func(max int, onFull string) { settings.Store(new(bounded(max, onFull).Settings())) }
+	follow(1, spec.OnFullRefuse)
+	store := s.store(sessions.Config{Settings: func() spec.Sessions { return *settings.Load() }})
 	create(t, store, "a", time.Hour)
-	update(t, store, "a", "k", "1")
-	group.Wait()
+	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "b"})), api.ErrStoreFull)
+	follow(2, spec.OnFullRefuse)
 	s.clock.advance(time.Minute)
 	create(t, store, "b", time.Hour)
 	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "c"})), api.ErrStoreFull)
-	store.SetBounds(2, sessions.Evict)
+	follow(2, spec.OnFullEvict)
 	create(t, store, "c", time.Hour)
 	require.False(t, isLive(t, store, "a"))
-	store.SetBounds(1, sessions.Refuse)
+	follow(1, spec.OnFullRefuse)
 	require.True(t, isLive(t, store, "b"), "a lower Max deletes nothing")
 }
 
@@ -128,13 +129,14 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 func testReportsWhatItRemoves(t *testing.T, s *storeEnv) {
 	removed := map[sessions.Removal]int{}
 	named := map[string]sessions.Removal{}
-	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict,
-		Removed: func(why sessions.Removal, n int, ids []string) {
-			removed[why] += n
-			for _, id := range ids {
-				named[id] = why
-			}
-		}})
+	config := bounded(3, spec.OnFullEvict)
+	config.Removed = func(why sessions.Removal, n int, ids []string) {
+		removed[why] += n
+		for _, id := range ids {
+			named[id] = why
+		}
+	}
+	store := s.store(config)
 	for _, id := range []string{"a", "b"} {
 		create(t, store, id, time.Hour)
 		s.clock.advance(time.Minute)

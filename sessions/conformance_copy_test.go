@@ -82,7 +82,7 @@ func testPutExpired(t *testing.T, s *storeEnv) {
 }
 
 func testPutIgnoresMax(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{Max: 1, OnFull: sessions.Evict})
+	store := s.replica(bounded(1, spec.OnFullEvict))
 	for _, id := range []string{"a", "b", "c"} {
 		require.NoError(t, copyTo(t, store, s.foreign(id, time.Hour)))
 	}
@@ -92,7 +92,7 @@ func testPutIgnoresMax(t *testing.T, s *storeEnv) {
 }
 
 func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{Max: 3, OnFull: sessions.Evict})
+	store := s.replica(bounded(3, spec.OnFullEvict))
 	for i, id := range []string{"b", "c", "a"} {
 		session := s.foreign(id, time.Hour)
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)

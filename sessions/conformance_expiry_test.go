@@ -51,7 +51,7 @@ func testUseExtendsTTL(t *testing.T, s *storeEnv) {
 }
 
 func testTTLChange(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{TTL: time.Hour})
+	store := s.store(sessions.Config{})
 	create(t, store, "a", 10*time.Minute)
 	set := func(ttl time.Duration) *sessions.Session {
 		updated, err := store.Update(t.Context(), "a",

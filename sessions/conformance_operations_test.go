@@ -18,7 +18,9 @@ import (
 )
 
 func testCreate(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{TTL: 20 * time.Minute})
+	settings := spec.Default().Sessions
+	settings.TTL = spec.Duration(20 * time.Minute)
+	store := s.store(sessions.Config{Settings: func() spec.Sessions { return settings }})
 	made, err := sessions.Create(t.Context(), store, &sessions.Session{
 		ID: "a", Programs: map[string]json.RawMessage{"p": raw(`{"steps":[1,2]}`)},
 		Data:     map[string]json.RawMessage{"k": raw(`"v <>&"`), "n": raw("null")},

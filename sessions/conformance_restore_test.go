@@ -93,8 +93,8 @@ func testRestoreExpired(t *testing.T, s *storeEnv) {
 }
 
 func testRestoreFull(t *testing.T, s *storeEnv) {
-	for _, onFull := range []sessions.OnFull{sessions.Refuse, sessions.Evict} {
-		store := s.store(sessions.Config{Max: 2, OnFull: onFull})
+	for _, onFull := range []string{spec.OnFullRefuse, spec.OnFullEvict} {
+		store := s.store(bounded(2, onFull))
 		restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
 		create(t, store, "b", time.Minute)
 		require.ErrorIs(t, errorOf(restored(t.Context(), store, s.foreign("c", time.Hour))), api.ErrStoreFull)

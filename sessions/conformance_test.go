@@ -80,7 +80,13 @@ func openMemory(_ *testing.T, config sessions.Config) sessions.Store {
 
 func embeddedOpener(sync string) openFunc {
 	return func(t *testing.T, config sessions.Config) sessions.Store {
-		store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
+		settings := config.WithDefaults().Settings
+		config.Settings = func() spec.Sessions {
+			s := settings()
+			s.Sync = sync
+			return s
+		}
+		store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db")})
 		require.NoError(t, err)
 		return store
 	}
@@ -115,7 +121,7 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"A full store refuses to create":                         testFullRefuses,
 	"A full store evicts the least recently used session":    testFullEvicts,
 	"Concurrent creates do not exceed Max":                   testConcurrentCreatesAtTheLimit,
-	"SetBounds changes Max and OnFull":                       testSetBounds,
+	"A store follows its settings":                           testFollowsSettings,
 	"Ids at their limits":                                    testIDs,
 	"Values at their limits":                                 testValueLimits,
 	"List pages through sessions ordered by id":              testList,
@@ -179,6 +185,13 @@ func (s *storeEnv) store(config sessions.Config) sessions.Store {
 	store := s.open(s.t, config)
 	s.t.Cleanup(func() { require.NoError(s.t, store.Close()) })
 	return store
+}
+
+// bounded are the default settings with other bounds.
+func bounded(max int, onFull string) sessions.Config {
+	settings := spec.Default().Sessions
+	settings.Max, settings.OnFull = max, onFull
+	return sessions.Config{Settings: func() spec.Sessions { return settings }}
 }
 
 func create(t *testing.T, store sessions.Store, id string, ttl time.Duration) *sessions.Session {

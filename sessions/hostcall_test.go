@@ -119,7 +119,7 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 }
 
 func TestAFullStoreFailsTheHostCall(t *testing.T) {
-	h := newHostCallTest(t, sessions.Config{Max: 1})
+	h := newHostCallTest(t, bounded(1, spec.OnFullRefuse))
 	h.call("a", "session.get", "")
 	h.rejects(api.CodeStoreFull, "b", "session.get", "")
 	h.rejects(api.CodeStoreFull, "b", "session.update", `{"patch":{}}`)

@@ -15,7 +15,7 @@ type Purpose string
 // Values of Purpose.
 const (
 	// ToCreate stores a new session with the programs, data, metadata and TTL of the given one; a TTL of 0 means
-	// Config.TTL. It fails with CodeSessionExists, or CodeStoreFull.
+	// that of Config.Settings. It fails with CodeSessionExists, or CodeStoreFull.
 	ToCreate Purpose = "create"
 	// ToRestore stores a session of a backup with its version, times and TTL, unless it has expired, or the store has one
 	// of that id whose version is not lower or which was created later. If the one that it replaces was used later, that

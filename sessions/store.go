@@ -23,10 +23,10 @@ type Store interface {
 	Put(ctx context.Context, s *Session, to Purpose) (stored *Session, did Restored, err error)
 	// Get returns a session, which the caller may modify, and extends its TTL. It fails with CodeSessionNotFound.
 	Get(ctx context.Context, id string) (*Session, error)
-	// Update applies change to a session and extends its TTL. Changes to programs, data, metadata and TTL (0: Config.TTL)
-	// are stored. No concurrent update is lost: if another update came first, Update calls change again with the new
-	// session, so change must depend on nothing else. If change fails, Update returns that error and stores nothing. It
-	// fails with CodeSessionNotFound and CodePayloadTooLarge.
+	// Update applies change to a session and extends its TTL. Changes to programs, data, metadata and TTL (0: that of
+	// Config.Settings) are stored. No concurrent update is lost: if another update came first, Update calls change again
+	// with the new session, so change must depend on nothing else. If change fails, Update returns that error and stores
+	// nothing. It fails with CodeSessionNotFound and CodePayloadTooLarge.
 	Update(ctx context.Context, id string, change func(*Session) error) (*Session, error)
 	// Delete fails with CodeSessionNotFound.
 	Delete(ctx context.Context, id string) error
@@ -38,37 +38,18 @@ type Store interface {
 	Count(ctx context.Context) (int, error)
 	// DeleteExpired frees expired sessions and returns how many it found.
 	DeleteExpired(ctx context.Context) (int, error)
-	// SetBounds replaces Max and OnFull of the store's Config. A lower Max deletes no session.
-	SetBounds(max int, onFull OnFull)
 	// Close releases the store. Sessions persist, except in a memory store.
 	Close() error
 }
 
-// OnFull says what ToCreate does in a store that has Max sessions.
-type OnFull string
-
-// Values of OnFull.
-const (
-	Refuse OnFull = spec.OnFullRefuse // fail with CodeStoreFull
-	Evict  OnFull = spec.OnFullEvict  // delete the least recently used session
-)
-
-// Defaults of Config.
-const (
-	DefaultTTL = time.Hour
-	DefaultMax = 10_000
-	// SweepEvery is how often the owner of a store calls DeleteExpired.
-	SweepEvery = time.Minute
-)
+// SweepEvery is how often the owner of a store calls DeleteExpired.
+const SweepEvery = time.Minute
 
 // Config holds the settings that all stores share.
 type Config struct {
-	// TTL applies to sessions without a TTL of their own. Default: DefaultTTL.
-	TTL time.Duration
-	// Max limits the number of live sessions. Default: DefaultMax.
-	Max int
-	// OnFull defaults to Refuse.
-	OnFull OnFull
+	// Settings are those of the pool that uses the store, as they are now; it must return at once. A session without a
+	// TTL of its own has theirs. A lower Max deletes no session. Default: those of spec.Default.
+	Settings func() spec.Sessions
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Removed is called with the sessions that the store has expired or evicted: how many, and their ids if the store
@@ -87,9 +68,10 @@ const (
 
 // WithDefaults fills in missing settings.
 func (c Config) WithDefaults() Config {
-	c.TTL = cmp.Or(max(c.TTL, 0), DefaultTTL)
-	c.Max = cmp.Or(max(c.Max, 0), DefaultMax)
-	c.OnFull = cmp.Or(c.OnFull, Refuse)
+	if c.Settings == nil {
+		settings := spec.Default().Sessions
+		c.Settings = func() spec.Sessions { return settings }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -117,7 +99,7 @@ func (c Config) PrepareUpdate(current *Session, change func(*Session) error, now
 
 // finalize applies the default TTL, checks the session and encodes it.
 func (c Config) finalize(s *Session) (*Session, []byte, error) {
-	s.TTL = cmp.Or(s.TTL, spec.Duration(c.TTL))
+	s.TTL = cmp.Or(s.TTL, c.Settings().TTL)
 	if s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
 		return nil, nil, api.Errorf(api.CodeInvalid, "session %s: ttl %s is out of range: choose 1ms to %s", s.ID, s.TTL,
 			spec.Duration(MaxTTL))

@@ -100,7 +100,3 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	}
 	return swept, err
 }
-
-func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
-	s.ForEach(func(store sessions.Store) { store.SetBounds(max, onFull) })
-}

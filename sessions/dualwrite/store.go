@@ -143,16 +143,6 @@ func (s *Store) Status() api.SessionCopy {
 	return s.replicator.status()
 }
 
-// ForEach calls do for the primary and for the secondary store if there is one.
-func (s *Store) ForEach(do func(sessions.Store)) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	do(s.primary)
-	if s.secondary != nil {
-		do(s.secondary)
-	}
-}
-
 // Close stops the copy and closes both stores.
 func (s *Store) Close() error {
 	_, _ = s.stopReplicator() // it fails only if there is none

@@ -70,7 +70,7 @@ func (s *Store) enqueueLocked(id string, record []byte) *batch {
 	b.begin()
 	b.records[id] = record
 	b.bytes += len(id) + len(record)
-	urgent := s.sync == spec.SyncAlways || b.bytes > maxBatchBytes
+	urgent := s.options.Settings().Sync != spec.SyncInterval || b.bytes > maxBatchBytes
 	s.wakeCommitter(urgent)
 	if urgent || s.current != nil && time.Since(s.current.began) > maxLag {
 		return b

@@ -28,7 +28,7 @@ const writers = 8
 // writeUntilKilled increments a number in each writer's session, and prints the writer and each acknowledged number.
 // Meanwhile it restores an old version of these sessions again and again.
 func writeUntilKilled(path string) {
-	store, err := Open(Options{Path: path, Sync: spec.SyncAlways})
+	store, err := Open(Options{Path: path})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

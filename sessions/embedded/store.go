@@ -24,11 +24,10 @@ import (
 // Options of a store.
 type Options struct {
 	sessions.Config
-	// Path is the file. Open creates it and its directory. Only one process can open it at a time.
+	// Path is the file. Open creates it and its directory. Only one process can open it at a time. With spec.SyncAlways
+	// in Settings, a write is acknowledged when it is on disk, with spec.SyncInterval at once. A crash then loses at most
+	// the last 100 ms: if the disk is slower, writers wait.
 	Path string
-	// Sync says when a write is acknowledged: with spec.SyncAlways, the default, when it is on disk; with
-	// spec.SyncInterval at once. A crash then loses at most the last 100 ms: if the disk is slower, writers wait.
-	Sync string
 }
 
 // state is what the store holds in memory about a session, in addition to its expiry.
@@ -47,7 +46,7 @@ func newEntry(id string, h sessions.Header) *entry {
 // Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may
 // have been stored.
 type Store struct {
-	options Options   // except Max, OnFull and Sync
+	options Options
 	db      *bbolt.DB // nil for InMemory
 
 	commitNow, commitSoon, closing chan struct{} // to the committer
@@ -59,9 +58,6 @@ type Store struct {
 	// next collects records, without a file those of all sessions; current is being written, nil for none.
 	next, current *batch
 	writeErr      error // why the last batch could not be written
-	max           int
-	onFull        sessions.OnFull
-	sync          string
 	closed        error // why there are no operations any more
 	closeErr      error
 }
@@ -71,7 +67,6 @@ var _ sessions.Store = (*Store)(nil)
 // Open opens the file. It fails with CodeStoreUnavailable if another process has it open or if it is damaged.
 func Open(options Options) (*Store, error) {
 	options.Config = options.Config.WithDefaults()
-	options.Sync = cmp.Or(options.Sync, spec.SyncAlways)
 	db, stored, err := openFile(options.Path)
 	if err != nil {
 		return nil, err
@@ -95,7 +90,7 @@ func Broken(err error) *Store {
 
 func newStore(options Options, db *bbolt.DB, stored *expirylru.LRU[state]) *Store {
 	return &Store{
-		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, sessions: stored,
+		options: options, db: db, sessions: stored,
 		next:      newBatch(),
 		commitNow: make(chan struct{}, 1), commitSoon: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
@@ -168,6 +163,7 @@ func (s *Store) Put(ctx context.Context, given *sessions.Session, to sessions.Pu
 		}
 		s.sweepLocked(now)
 		did = sessions.RestoredNew
+		settings := s.options.Settings()
 		if e := s.sessions.Get(exact.ID); e != nil {
 			switch did = sessions.RestoredOlder; to {
 			case sessions.ToCreate:
@@ -182,9 +178,9 @@ func (s *Store) Put(ctx context.Context, given *sessions.Session, to sessions.Pu
 				}
 			}
 			s.sessions.Remove(e)
-		} else if to != sessions.ToCopy && s.sessions.Len() >= s.max {
-			if to == sessions.ToRestore || s.onFull != sessions.Evict {
-				return nil, sessions.Full(s.max)
+		} else if to != sessions.ToCopy && s.sessions.Len() >= settings.Max {
+			if to == sessions.ToRestore || settings.OnFull != spec.OnFullEvict {
+				return nil, sessions.Full(settings.Max)
 			}
 			oldest := s.sessions.Oldest()
 			s.removeLocked(oldest)
@@ -377,20 +373,6 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		}
 		return s.removeLocked(e), nil
 	})
-}
-
-// SetBounds replaces the limits that Put enforces.
-func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.max, s.onFull = max, onFull
-}
-
-// SetSync replaces Options.Sync.
-func (s *Store) SetSync(sync string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sync = sync
 }
 
 // Close writes all pending records and closes the file.

@@ -42,6 +42,17 @@ func openStore(t *testing.T, options Options) *Store {
 // errorOf is the error of a call whose result does not matter.
 func errorOf[T any](_ T, err error) error { return err }
 
+// settings are the defaults with a change.
+func settings(change func(*spec.Sessions)) func() spec.Sessions {
+	changed := spec.Default().Sessions
+	change(&changed)
+	return func() spec.Sessions { return changed }
+}
+
+func evictAbove(max int) func(*spec.Sessions) {
+	return func(s *spec.Sessions) { s.Max, s.OnFull = max, spec.OnFullEvict }
+}
+
 func put(key, value string) func(*sessions.Session) error {
 	return func(s *sessions.Session) error { s.Data[key] = json.RawMessage(value); return nil }
 }
@@ -49,8 +60,9 @@ func put(key, value string) func(*sessions.Session) error {
 func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 	for _, sync := range []string{spec.SyncAlways, spec.SyncInterval} {
 		now := time.Now()
-		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync,
-			Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
+		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Config: sessions.Config{
+			Settings: settings(func(s *spec.Sessions) { evictAbove(3)(s); s.Sync = sync }),
+			Now:      func() time.Time { return now }}}
 		store := openStore(t, options)
 		for _, id := range []string{"a", "b", "c"} {
 			require.NoError(t, errorOf(sessions.Create(t.Context(), store,
@@ -82,7 +94,7 @@ func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 
 func TestAFullStoreKeepsWhatWasUsedSinceTheClockWasSetBack(t *testing.T) {
 	now := time.Now()
-	store := InMemory(sessions.Config{Max: 2, OnFull: sessions.Evict, Now: func() time.Time { return now }})
+	store := InMemory(sessions.Config{Settings: settings(evictAbove(2)), Now: func() time.Time { return now }})
 	for _, id := range []string{"a", "b", "c", "d"} {
 		require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: id})))
 		now = now.Add(-time.Hour)
@@ -111,7 +123,8 @@ func TestADirectoryThatCannotBeCreatedIsReported(t *testing.T) {
 // filledFile makes a file with sessions of many sizes.
 func filledFile(t *testing.T) (path string, content []byte) {
 	path = filepath.Join(t.TempDir(), "s.db")
-	store := openStore(t, Options{Path: path, Sync: spec.SyncInterval})
+	store := openStore(t, Options{Path: path, Config: sessions.Config{
+		Settings: settings(func(s *spec.Sessions) { s.Sync = spec.SyncInterval })}})
 	for i := range 300 {
 		_, err := sessions.Create(t.Context(), store,
 			&sessions.Session{ID: fmt.Sprint("s", i),
@@ -269,7 +282,8 @@ func TestAStoreThatCannotWriteRejectsWritesAndRecovers(t *testing.T) {
 
 func testFullDisk(t *testing.T, sync string) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	store := openStore(t, Options{Path: path, Sync: sync})
+	store := openStore(t, Options{Path: path, Config: sessions.Config{
+		Settings: settings(func(s *spec.Sessions) { s.Sync = sync })}})
 	require.NoError(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})))
 
 	lift := limitFileSize(t, 1<<20)

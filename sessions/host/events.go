@@ -109,7 +109,7 @@ func (s *Stores) LiveSessions(ctx context.Context) map[string]int {
 	s.mu.Lock()
 	open := make(map[sessions.Store]string, len(s.open))
 	for _, known := range s.open {
-		open[known.store] = known.settings.Store
+		open[known.store] = known.current().Store
 	}
 	s.mu.Unlock()
 	for store, kind := range open {

@@ -124,7 +124,8 @@ func TestStartsOfAPoolAtTheSameTimeShareTheQuestionAfterItsSessions(t *testing.T
 }
 
 func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
-	specWith := func(store, url string) (s spec.Spec) {
+	specWith := func(store, url string) spec.Spec {
+		s := spec.Default()
 		s.Sessions.Store, s.Sessions.URL = store, url
 		return s
 	}

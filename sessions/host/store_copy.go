@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/dualwrite"
-	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -28,31 +27,13 @@ func (s *Stores) ResumeCopy() error {
 	defer s.mu.Unlock()
 	s.copy = record
 	// The default bounds apply until a pool starts here and sets its own; until then nothing creates a session.
-	if _, err := s.openLocked(record.From.applyTo(spec.Default().Sessions)); err != nil {
+	settings := spec.Default().Sessions
+	settings.Store, settings.URL = record.From.Store, record.From.URL
+	if _, err := s.openLocked(settings); err != nil {
 		s.log.Warn("cannot open the stores of a session copy; each request retries", "error", err)
 	}
 	s.log.Info("session copy resumed", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
 	return nil
-}
-
-// openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the
-// primary alone serves.
-func (s *Stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, error) {
-	primary, secondary := s.copy.From, s.copy.To
-	if s.copy.CutOver {
-		primary, secondary = secondary, primary
-	}
-	first, err := s.openBackend(primary.applyTo(settings))
-	if err != nil {
-		return nil, err
-	}
-	second, err := s.openBackend(secondary.applyTo(settings))
-	if err != nil {
-		second = embedded.Broken(err)
-	}
-	store := dualwrite.New(first)
-	store.StartCopy(second, s.copy.CutOver, true)
-	return store, nil
 }
 
 // currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot
@@ -124,7 +105,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 	if err := s.requireOnlyHost(ctx, from); err != nil {
 		return none, err
 	}
-	target, err := s.openTarget(ctx, to.applyTo(settings), request.Replace)
+	target, err := s.openTarget(ctx, settings, to, request.Replace)
 	if err != nil {
 		return none, err
 	}
@@ -141,9 +122,6 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return sessions.Unavailable("copy sessions", sessions.ErrClosed)
-	}
 	known, err := s.openLocked(settings)
 	if err != nil {
 		return err
@@ -156,17 +134,23 @@ func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 	return nil
 }
 
-// openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
-func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Store, error) {
+// openTarget opens the target of a copy of the store with these settings, and fails if it has sessions that the copy
+// must not replace.
+func (s *Stores) openTarget(ctx context.Context, settings spec.Sessions, to storeAddress,
+	replace bool) (sessions.Store, error) {
 	s.mu.Lock()
-	if unused := s.open[addressOf(settings)]; unused != nil { // of pools that have ended
-		delete(s.open, addressOf(settings))
+	if unused := s.open[to]; unused != nil { // of pools that have ended
+		delete(s.open, to)
 		if err := unused.store.Close(); err != nil {
 			s.log.Warn("closing an unused session store failed", "error", err)
 		}
 	}
+	known, err := s.openLocked(settings)
 	s.mu.Unlock()
-	target, err := s.openBackend(settings)
+	if err != nil {
+		return nil, err
+	}
+	target, err := s.openBackend(to, known)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,13 +50,6 @@ func parseStore(text string) (storeAddress, error) {
 
 func addressOf(settings spec.Sessions) storeAddress {
 	return storeAddress{settings.Store, settings.URL}
-}
-
-// applyTo returns settings with this store.
-func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
-	settings.Store, settings.URL = a.Store, a.URL
-	settings.Sync = cmp.Or(settings.Sync, spec.SyncAlways)
-	return settings
 }
 
 // String names the store without its secrets.

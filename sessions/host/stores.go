@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -67,11 +68,13 @@ type poolSessions struct {
 	until   time.Time
 }
 
-// openStore is a store and its current settings.
+// openStore is a store and its current settings: those of the pool that used it last.
 type openStore struct {
 	store    *dualwrite.Store
-	settings spec.Sessions
+	settings atomic.Pointer[spec.Sessions]
 }
+
+func (o *openStore) current() spec.Sessions { return *o.settings.Load() }
 
 // New makes the stores of a host.
 func New(hostID, dir string, log *slog.Logger, ask Pools, observer *Observer) *Stores {
@@ -207,48 +210,50 @@ func (s *Stores) activePoolsLocked() []string {
 	return slices.Sorted(maps.Keys(s.pools))
 }
 
-// openFor returns the store with these settings for a pool, opens it if necessary, and applies its bounds.
+// openFor returns the store with these settings for a pool, opens it if necessary, and has it follow them.
 func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return calls, sessions.Unavailable("open the session store", sessions.ErrClosed)
-	}
 	known, err := s.openLocked(settings)
 	if err != nil {
 		return calls, err
 	}
-	if known.settings != settings {
-		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
-		known.store.ForEach(func(store sessions.Store) {
-			if file, is := store.(*embedded.Store); is && settings.Store == spec.StoreEmbedded {
-				file.SetSync(settings.Sync)
-			}
-		})
-		known.settings = settings
-	}
+	known.settings.Store(&settings)
 	calls.Store = observedStore{known.store, settings.Store, pool, s.observer}
 	return calls, nil
 }
 
-// openLocked returns the store with these settings, and opens it if necessary.
+// openLocked returns the store with these settings, and opens it if necessary, both stores during its copy.
 func (s *Stores) openLocked(settings spec.Sessions) (*openStore, error) {
+	if s.closed {
+		return nil, sessions.Unavailable("open the session store", sessions.ErrClosed)
+	}
 	address := s.canonicalLocked(settings)
 	if known := s.open[address]; known != nil {
 		return known, nil
 	}
-	known := &openStore{settings: settings}
-	var err error
-	if s.copy != nil && address == s.copy.From {
-		known.store, err = s.openDualWriteLocked(settings)
-	} else {
-		var one sessions.Store
-		one, err = s.openBackend(settings)
-		known.store = dualwrite.New(one)
+	known := &openStore{}
+	known.settings.Store(&settings)
+	copied := s.copy != nil && address == s.copy.From
+	primary, secondary := address, storeAddress{}
+	if copied {
+		secondary = s.copy.To
 	}
+	if copied && s.copy.CutOver {
+		primary, secondary = secondary, primary
+	}
+	first, err := s.openBackend(primary, known)
 	if err != nil {
 		return nil, err
+	}
+	known.store = dualwrite.New(first)
+	if copied {
+		second, err := s.openBackend(secondary, known)
+		if err != nil { // the primary alone serves
+			second = embedded.Broken(err)
+		}
+		known.store.StartCopy(second, s.copy.CutOver, true)
 	}
 	s.open[address] = known
 	return known, nil
@@ -264,20 +269,19 @@ func (s *Stores) canonicalLocked(settings spec.Sessions) storeAddress {
 	return address
 }
 
-func (s *Stores) openBackend(settings spec.Sessions) (sessions.Store, error) {
-	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull),
-		Removed: s.observer.removed(settings.Store)}
-	s.observer.Stats.Opened(settings.Store)
-	switch settings.Store {
+// openBackend opens a store, which follows the settings of known.
+func (s *Stores) openBackend(address storeAddress, known *openStore) (sessions.Store, error) {
+	config := sessions.Config{Settings: known.current, Removed: s.observer.removed(address.Store)}
+	s.observer.Stats.Opened(address.Store)
+	switch address.Store {
 	case spec.StoreMemory:
 		return embedded.InMemory(config), nil
 	case spec.StoreEmbedded:
-		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile),
-			Sync: settings.Sync})
+		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile)})
 	case spec.StoreRedis:
-		return redis.Open(redis.Options{Config: config, URL: settings.URL})
+		return redis.Open(redis.Options{Config: config, URL: address.URL})
 	}
-	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", settings.Store)
+	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", address.Store)
 }
 
 func (s *Stores) all() (all []sessions.Store) {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
 )
 
 const (
@@ -35,12 +36,10 @@ func (s *Store) reserve(ctx context.Context, session *sessions.Session, to sessi
 	if to == sessions.ToCopy {
 		return s.addToIndex(ctx, session)
 	}
-	s.mu.Lock()
-	limit, evict := s.max, to == sessions.ToCreate && s.onFull == sessions.Evict
-	s.mu.Unlock()
+	settings := s.config.Settings()
 	for {
 		reserved, err := reserveScript.Run(ctx, s.client, s.index(), session.LastAccessed.UnixMilli(), session.ID,
-			s.reviewAt(session), limit).Int()
+			s.reviewAt(session), settings.Max).Int()
 		if err != nil || reserved == 1 {
 			return err
 		}
@@ -51,8 +50,8 @@ func (s *Store) reserve(ctx context.Context, session *sessions.Session, to sessi
 		if swept > 0 {
 			continue
 		}
-		if !evict {
-			return sessions.Full(limit)
+		if to == sessions.ToRestore || settings.OnFull != spec.OnFullEvict {
+			return sessions.Full(settings.Max)
 		}
 		if err := s.evict(ctx); err != nil {
 			return err

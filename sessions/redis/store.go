@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,12 +41,8 @@ type Options struct {
 type Store struct {
 	client redis.UniversalClient
 	prefix string
-	config sessions.Config // except Max and OnFull
+	config sessions.Config
 	cache  *cache
-
-	mu     sync.Mutex
-	max    int // guarded by mu, as is onFull
-	onFull sessions.OnFull
 }
 
 var _ sessions.Store = (*Store)(nil)
@@ -66,9 +61,8 @@ func Open(options Options) (*Store, error) {
 		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w",
 			redact.Error(err))
 	}
-	config := options.Config.WithDefaults()
-	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: config, cache: newCache(),
-		max: config.Max, onFull: config.OnFull}, nil
+	return &Store{client: client, prefix: cmp.Or(options.Prefix, DefaultPrefix), config: options.Config.WithDefaults(),
+		cache: newCache()}, nil
 }
 
 func (s *Store) key(id string) []string { return []string{s.prefix + "session:" + id} }
@@ -375,13 +369,6 @@ func (s *Store) swap(ctx context.Context, now time.Time, current record, next *s
 		return nil
 	})
 	return swapped, err
-}
-
-// SetBounds replaces the limits that Put enforces.
-func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.max, s.onFull = max, onFull
 }
 
 // Close closes the connections. The sessions stay on the server.

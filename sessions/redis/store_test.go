@@ -78,9 +78,10 @@ func TestADuplicatedScriptWritesOnce(t *testing.T) {
 }
 
 func TestAReviewRemovesAStaleIndexEntry(t *testing.T) {
-	now := time.Now()
-	store := openStore(t, Options{URL: redistest.Start(t).URL(),
-		Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
+	now, settings := time.Now(), spec.Default().Sessions
+	settings.Max = 1
+	store := openStore(t, Options{URL: redistest.Start(t).URL(), Config: sessions.Config{
+		Settings: func() spec.Sessions { return settings }, Now: func() time.Time { return now }}})
 	require.NoError(t, errorOf(sessions.Create(t.Context(), store,
 		&sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})))
 	// as a crash halfway through a delete leaves it

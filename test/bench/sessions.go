@@ -50,19 +50,20 @@ type sessionWork struct {
 // memory of the embedded and the memory store, and the store in Redis.
 func measureSessions(ctx context.Context, b *bench) {
 	// More than this benchmark creates, so that no create is refused.
-	config := sessions.Config{Max: 2 * (sessionsStored + b.rounds*sessionsTimed)}
+	settings := spec.Default().Sessions
+	settings.Max, settings.Sync = 2*(sessionsStored+b.rounds*sessionsTimed), spec.SyncInterval
+	config := sessions.Config{Settings: func() spec.Sessions { return settings }}
 	empty := heapMB()
 	memory := embedded.InMemory(config)
 	fillSessions(ctx, memory, sessionsStored)
 	inMemory := (heapMB() - empty) * 1000 / sessionsStored
 	check(memory.Close())
 	empty = heapMB()
-	store := must(embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db"),
-		Sync: spec.SyncInterval}))
+	store := must(embedded.Open(embedded.Options{Config: config, Path: filepath.Join(b.dir, "sessions.db")}))
 	defer store.Close()
 	fillSessions(ctx, store, sessionsStored)
 	// Unwritten records are on the heap, too. A durable write waits until all of them are written.
-	store.SetSync(spec.SyncAlways)
+	settings.Sync = spec.SyncAlways
 	must(store.Update(ctx, sessionID(0), func(*sessions.Session) error { return nil }))
 	inFile := (heapMB() - empty) * 1000 / sessionsStored
 
@@ -95,9 +96,9 @@ func measureSessions(ctx context.Context, b *bench) {
 		{r.row("sync always: updates, 8 callers", "/s"), 0, update},
 	}
 	for range b.rounds {
-		store.SetSync(spec.SyncInterval)
+		settings.Sync = spec.SyncInterval
 		workAll(ctx, fast)
-		store.SetSync(spec.SyncAlways)
+		settings.Sync = spec.SyncAlways
 		workAll(ctx, durable)
 	}
 	r.ratio("sync always: update ÷ bare write", durable[2].row, durable[0].row)
@@ -150,7 +151,7 @@ func (b *bench) measureRedis(ctx context.Context) {
 	client := bare.NewClient(&bare.Options{Addr: address})
 	defer client.Close()
 	poll(ctx, startPolled, func(ctx context.Context) error { return client.Ping(ctx).Err() })
-	store := must(redis.Open(redis.Options{URL: "redis://" + address, Config: sessions.Config{Max: 2 * sessionsTimed}}))
+	store := must(redis.Open(redis.Options{URL: "redis://" + address}))
 	defer store.Close()
 	fillSessions(ctx, store, sessionsTimed)
 	body := must(smallSession(0).Body())
