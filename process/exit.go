@@ -97,6 +97,7 @@ func (p *Process) exitRecord() *Process {
 	r := &Process{supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{}, logs: &logs.Output{},
 		exited: closedChan, done: closedChan}
 	r.head = r
+	r.inForce.Store(&limitsInForce{})
 	r.meter.Restore(p.LatestSample())
 	p.mu.Lock()
 	defer p.mu.Unlock()

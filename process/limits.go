@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/tempool/tempool/internal/sleep"
@@ -14,21 +13,19 @@ import (
 // DefaultEnforceEvery is the interval at which limits of the mechanism "sampler" are checked.
 const DefaultEnforceEvery = time.Second
 
-// Limits returns the limits in effect: the spec's, or those of ApplyLimits.
-func (p *Process) Limits() spec.Limits {
-	p = p.now()
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	return p.limits
+// limitsInForce never change: others take their place.
+type limitsInForce struct {
+	limits     spec.Limits
+	mechanisms map[string]limits.Mechanism
 }
 
-// LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the
-// caller's.
+// Limits returns the limits in effect: the spec's, or those of ApplyLimits.
+func (p *Process) Limits() spec.Limits { return p.now().inForce.Load().limits }
+
+// LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. Nobody may change
+// the map.
 func (p *Process) LimitMechanisms() map[string]limits.Mechanism {
-	p = p.now()
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	return maps.Clone(p.mechanisms)
+	return p.now().inForce.Load().mechanisms
 }
 
 // Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Violation then says
@@ -37,13 +34,10 @@ func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
 
 // Violation returns the first violation of a limit, or the zero Violation.
 func (p *Process) Violation() limits.Violation {
-	p = p.now()
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	if p.violation == nil {
-		return limits.Violation{}
+	if v := p.head.violation.Load(); v != nil {
+		return *v
 	}
-	return *p.violation
+	return limits.Violation{}
 }
 
 // MemoryLimitExceeded reports whether the kernel or the sampler has killed the tree for exceeding limits.memory. It is
@@ -86,10 +80,8 @@ func (p *Process) applyLimits(memory spec.Bytes, cpu float64) (map[string]limits
 	} else if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil && !sleep.Ended(p.exited) {
 		return nil, err
 	}
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	p.limits, p.mechanisms = l, planned.Mechanisms
-	return maps.Clone(planned.Mechanisms), nil
+	p.inForce.Store(&limitsInForce{l, planned.Mechanisms})
+	return planned.Mechanisms, nil
 }
 
 // enforceLoop enforces the limits of the mechanism "sampler", until ctx ends.
@@ -102,7 +94,8 @@ func (s *Supervisor) enforceLoop(ctx context.Context) {
 func (s *Supervisor) enforce() {
 	var table *tree.Table
 	for _, p := range s.all() {
-		sampled := p.sampledLimits()
+		now := p.inForce.Load()
+		sampled := limits.NewSampled(now.limits, now.mechanisms)
 		if sampled.IsZero() {
 			continue
 		}
@@ -115,12 +108,6 @@ func (s *Supervisor) enforce() {
 		}
 		p.enforce(sampled, table)
 	}
-}
-
-func (p *Process) sampledLimits() limits.Sampled {
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	return limits.NewSampled(p.limits, p.mechanisms)
 }
 
 // enforce compares the tree with its limits and acts on a violation.
@@ -147,14 +134,8 @@ func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
 
 // reportViolation records the first violation and closes Exceeded.
 func (p *Process) reportViolation(v limits.Violation) {
-	p.limitsMu.Lock()
-	first := p.violation == nil
-	if first {
-		p.violation = &v
-		close(p.exceeded)
-	}
-	p.limitsMu.Unlock()
-	if first {
+	if p.head.violation.CompareAndSwap(nil, &v) {
+		close(p.head.exceeded)
 		p.logger.Warn("worker exceeded a limit", "limit", v.Limit, "reason", v.Reason)
 	}
 }

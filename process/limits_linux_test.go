@@ -160,7 +160,7 @@ time.sleep(1000)`, file)
 			rss += m.RSS
 		}
 		require.Greater(t, rss, int64(sp.Limits.Memory), "the sum of RSS exceeds the limit")
-		p.enforce(p.sampledLimits(), table)
+		p.enforce(limits.NewSampled(p.Limits(), p.LimitMechanisms()), table)
 		require.Zero(t, p.Violation())
 	})
 }

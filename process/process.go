@@ -74,12 +74,10 @@ type Process struct {
 
 	cpuWindow limits.CPUWindow // used only by the enforcing loop
 
-	applying   sync.Mutex // of the head, held during a change of limits
-	limitsMu   sync.Mutex // guards the fields below
-	limits     spec.Limits
-	mechanisms map[string]limits.Mechanism
-	violation  *limits.Violation
-	exceeded   chan struct{} // closed with the first violation
+	applying  sync.Mutex // of the head, held during a change of limits
+	inForce   atomic.Pointer[limitsInForce]
+	violation atomic.Pointer[limits.Violation] // of the head: the first
+	exceeded  chan struct{}                    // of the head: closed with the first violation
 
 	memoryExceeded atomic.Bool // see MemoryLimitExceeded
 }

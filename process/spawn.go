@@ -173,8 +173,9 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 	k := key{launch.Worker, launch.Incarnation}
 	p := &Process{
 		supervisor: s, name: k, plan: pl, members: &tree.MemberSet{}, launch: launch,
-		wake: make(chan struct{}, 1), exited: make(chan struct{}), limits: inForce, mechanisms: pl.mechanisms,
+		wake: make(chan struct{}, 1), exited: make(chan struct{}),
 	}
+	p.inForce.Store(&limitsInForce{inForce, pl.mechanisms})
 	p.spec = &p.launch.Spec
 	p.launch.after, p.launch.template, p.launch.binding = nil, nil, nil
 	if p.binding = launch.binding; p.binding != nil {
@@ -183,7 +184,7 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 	if last := launch.after; last != nil {
 		p.head, p.number, p.before = last.head, last.number+1, last.Counts()
 		p.logs, p.logger, p.unhealthy, p.done = last.logs, last.logger, last.unhealthy, last.done
-		p.exceeded, p.violation, p.greeting = last.exceeded, last.violation, last.Greeting()
+		p.greeting = last.Greeting()
 		return p
 	}
 	p.head, p.number = p, 1

@@ -21,11 +21,14 @@ const cpuPeriod = 100_000
 // noLimit lifts a limit in a cgroup file.
 const noLimit = "max"
 
-// CgroupLimits are the limits of a cgroup by file. A file without an entry gets no limit.
+// CgroupLimits are the values of all files of a cgroup that hold limits.
 type CgroupLimits map[string]string
 
 func newCgroupLimits(l spec.Limits) CgroupLimits {
-	limits := CgroupLimits{}
+	limits := CgroupLimits{
+		"memory.swap.max": noLimit, "memory.max": noLimit, "cpu.max": fmt.Sprintf("%s %d", noLimit, cpuPeriod),
+		"pids.max": noLimit,
+	}
 	if l.Memory > 0 {
 		limits["memory.max"] = strconv.FormatInt(int64(l.Memory), 10)
 		limits["memory.swap.max"] = "0" // limits.memory includes swap
@@ -66,15 +69,7 @@ func (g *Cgroup) SetLimits(limits CgroupLimits) error {
 		if !g.cgroups.Controllers[controller] {
 			continue
 		}
-		value, set := limits[file]
-		switch {
-		case set:
-		case file == "cpu.max":
-			value = fmt.Sprintf("%s %d", noLimit, cpuPeriod)
-		default:
-			value = noLimit
-		}
-		err := g.write(file, value)
+		err := g.write(file, limits[file])
 		if file == "memory.swap.max" && errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without swap accounting
 		}
@@ -82,7 +77,7 @@ func (g *Cgroup) SetLimits(limits CgroupLimits) error {
 			return fmt.Errorf("set %s of a cgroup: %w", file, err)
 		}
 	}
-	if _, set := limits["memory.max"]; set && g.cgroups.Controllers["memory"] {
+	if limits["memory.max"] != noLimit && g.cgroups.Controllers["memory"] {
 		// When memory runs out, the kernel kills the whole tree: with half of it gone the worker's state would be unknown.
 		if err := g.write("memory.oom.group", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set memory.oom.group of a cgroup: %w", err)

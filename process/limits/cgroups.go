@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
 )
 
 // Names in the agent's part of the cgroup hierarchy.
@@ -128,7 +129,8 @@ func (c *Cgroups) enableControllers(dir string) error {
 
 // Probe starts cmd, which must exit on its own, in a cgroup. Old kernels and some sandboxes refuse that.
 func (c *Cgroups) Probe(cmd *exec.Cmd) error {
-	g, err := c.Create("trial."+tree.RandomHex(4), CgroupLimits{}) // an agent that was killed may have left its own
+	name := "trial." + tree.RandomHex(4) // an agent that was killed may have left its own
+	g, err := c.Create(name, newCgroupLimits(spec.Limits{}))
 	if err != nil {
 		return err
 	}
