@@ -200,17 +200,21 @@ while os.read(int(os.environ["TEMPOOL_FD"]), 4096): pass
 
 func TestAWorkerThatCannotSayHelloFailsAtOnceWithAReason(t *testing.T) {
 	s, sp := open(t), spec.Default()
+	const hint = "no hello frame arrived on the descriptor TEMPOOL_OUT"
 	for i, c := range []struct {
-		program string
-		reasons []string
+		program, reason string
+		hinted          bool
 	}{
-		{byHand, []string{"no hello frame arrived on the descriptor TEMPOOL_OUT", "BrokenPipeError"}}, // on the socket
-		{`import os, time; os.close(int(os.environ["TEMPOOL_OUT"])); time.sleep(1000)`,
-			[]string{"the worker closed the connection"}},
+		{byHand, "BrokenPipeError", true}, // on the socket
+		{`print("no worker")`, "no worker", true},
+		{`import nothing`, "ModuleNotFoundError", false}, // which says enough
+		{`import os, time; os.close(int(os.environ["TEMPOOL_OUT"])); time.sleep(1000)`, "the worker closed the connection",
+			false},
 	} {
 		sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", c.program, EnvFD}
-		err := startFails(t, s, launch("p/0", int64(i+1), sp), c.reasons...)
+		err := startFails(t, s, launch("p/0", int64(i+1), sp), c.reason)
 		require.NotContains(t, err.Error(), "start.timeout")
+		require.Equal(t, c.hinted, strings.Contains(err.Error(), hint), "%v", err)
 	}
 }
 

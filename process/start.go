@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -152,7 +153,9 @@ func (p *Process) giveUp(ctx context.Context, cause error) error {
 	}
 	exit := p.Exit()
 	reason := exit.Reason
-	if cancelled == nil && !exit.ByAgent && errors.Is(cause, errNoHello) {
+	silent := exit.Code == 0 && (exit.Signal == "" || exit.Signal == "SIGPIPE") // else its own error says what is wrong
+	if cancelled == nil && !exit.ByAgent && errors.Is(cause, errNoHello) &&
+		(silent || strings.Contains(reason, "roken pipe") || strings.Contains(reason, "EPIPE")) {
 		reason = errNoHello.Error() + ": " + reason
 	}
 	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), reason)}
