@@ -147,7 +147,7 @@ func beginCall(t *testing.T, p *Process, method string) callOf {
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan struct{}, 1)
 	c := callOf{cancel, background(func() error {
-		return errorOf(wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(), wire.Event{},
+		return errorOf(wire.Prepare(ctx, wire.Request{Method: method}, nil).Do(p.Conn(),
 			func([]byte, string) error { begun <- struct{}{}; return nil }))
 	})}
 	select {

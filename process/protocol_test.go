@@ -175,7 +175,7 @@ func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T
 func TestAnAnswerThatAWorkerWroteBeforeItExitedIsRead(t *testing.T) {
 	p := begin(t, open(t), python(t, "@tempool.method(raw=True)", "def pieces(_):", "    for _ in range(40): yield b'x'"))
 	read := 0
-	_, err := wire.Prepare(t.Context(), wire.Request{Method: "pieces"}, nil).Do(p.Conn(), wire.Event{},
+	_, err := wire.Prepare(t.Context(), wire.Request{Method: "pieces"}, nil).Do(p.Conn(),
 		func(piece []byte, _ string) error {
 			if read++; read == 1 {
 				require.NoError(t, tree.Signal(p.root, syscall.SIGTERM)) // it answers its call, and exits

@@ -73,7 +73,7 @@ func TestTheExampleSearches(t *testing.T) {
 	require.Equal(t, "no_word", failure.Code)
 
 	pieces := 0
-	_, err = wire.Prepare(t.Context(), setup.Request(t, "lines", query{Word: "a"}), nil).Do(p.Conn(), wire.Event{},
+	_, err = wire.Prepare(t.Context(), setup.Request(t, "lines", query{Word: "a"}), nil).Do(p.Conn(),
 		func([]byte, string) error { pieces++; return nil })
 	require.NoError(t, err)
 	require.Equal(t, 5, pieces)

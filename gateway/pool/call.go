@@ -105,7 +105,6 @@ type Call struct {
 	waitedElsewhere time.Duration
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
-	first    wire.Event     // the first event of an exchange that another goroutine has begun
 }
 
 func newCall(ctx context.Context, r Request) *Call {
@@ -188,14 +187,6 @@ func (a *answeredCall) AnsweredLate(err error) {
 	u.openedLocked() // its slot is free
 }
 
-// events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.
-func (c *Call) events() <-chan wire.Event {
-	if c.exchange == nil {
-		return nil
-	}
-	return c.exchange.Events()
-}
-
 // Exchange sends the request, waits for the answer, and completes the call.
 func (c *Call) Exchange(r Request) (*Response, error) {
 	response, err := c.send(r)
@@ -218,7 +209,7 @@ func (c *Call) send(r Request) (*Response, error) {
 	case c.exchange == nil:
 		c.prepare(r)
 	}
-	answer, err := c.exchange.Do(c.conn, c.first, r.OnChunk)
+	answer, err := c.exchange.Do(c.conn, r.OnChunk)
 	if err != nil {
 		return nil, c.wireError(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process/wire"
 )
 
 // enqueueLocked adds the call to the queue.
@@ -135,16 +134,17 @@ func (w *waiter) errExpired() error {
 func (w *waiter) wait(ctx context.Context) (reserved *upstream, err error) {
 	defer w.recycle()
 	p, c := w.pool, w.call
-	var events <-chan wire.Event
+	var answer <-chan struct{} // to a request that another goroutine has sent
 	if c != nil {
-		events = c.events()
+		if c.exchange != nil {
+			answer = c.exchange.Ready()
+		}
 		defer func() { p.stats.waits.Observe(w.waited(err).Seconds()) }()
 	}
 	select {
 	case err = <-w.started:
 		return w.reserved, err
-	case event := <-events:
-		c.first = event
+	case <-answer:
 		return nil, nil
 	case <-ctx.Done():
 	}

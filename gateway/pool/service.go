@@ -155,7 +155,7 @@ func (u *upstream) callHook(ctx context.Context, hook, session string) error {
 	if conn == nil { // the process of a key has ended since
 		return nil
 	}
-	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(conn, wire.Event{}, nil)
+	_, err := wire.Prepare(ctx, request, (*hookObserver)(u)).Do(conn, nil)
 	(*hookObserver)(u).AnsweredLate(nil)
 	return err
 }

@@ -15,7 +15,7 @@ const maxPooledBuffer = 64 << 10
 // first, Call cancels the request and returns at once with ctx's error in a CallError; the request stays in flight
 // until the worker responds. Call joins streamed chunks in front of the payload, up to MaxMessage bytes in all.
 func (c *Conn) Call(ctx context.Context, r Request) (Response, error) {
-	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
+	return Prepare(ctx, r, nil).Do(c, nil)
 }
 
 // Exchange is a call as its caller and the reader share it.
@@ -23,38 +23,18 @@ type Exchange struct {
 	ctx      context.Context
 	request  Request
 	observer Observer // may be nil
-	// events are chunks and the end of the call. If it is full, the reader, and through it the worker, waits with
-	// MaxInflight 1; otherwise further events go to the overflow.
-	events    chan Event
-	abandoned chan struct{} // closed by a caller that returns without the final event
-	overflow  overflow      // guarded by conn.mu
-	joined    []byte        // of the caller: the chunks so far, if nobody takes them
+	inbox
+	cancelTimer *time.Timer // guarded by conn.mu: runs from the cancel to the response
 
 	// mu is held while any goroutine sends the request, so that the caller cannot return and change it.
 	mu        sync.Mutex
-	withdrawn bool       // guarded by mu: must not be sent any more
-	conn      *Conn      // guarded by mu until it is set, which is before the request is sent
-	call      *callEntry // of conn
-	id        uint32     // of call
-	offset    int64      // guarded by mu: of the request in the stream; negative if it could not be encoded
+	withdrawn bool   // guarded by mu: must not be sent any more
+	conn      *Conn  // guarded by mu until it is set, which is before the request is sent
+	id        uint32 // in conn.calls
+	offset    int64  // guarded by mu: of the request in the stream; negative if it could not be encoded
 }
 
-// Event is a chunk, the end of a call, or only a wake-up. Callers pass it to Do.
-type Event struct {
-	data    []byte            // a chunk, or the payload of the response
-	headers map[string]string // of the response
-	kind    string            // content type of the stream, with its first chunk; "" for none
-	err     error
-	isChunk bool // data may be empty
-	final   bool
-}
-
-// eventQueue is the capacity of a caller's channel.
-const eventQueue = 8
-
-var exchangePool = sync.Pool{New: func() any {
-	return &Exchange{events: make(chan Event, eventQueue), abandoned: make(chan struct{})}
-}}
+var exchangePool = sync.Pool{New: func() any { return &Exchange{inbox: inbox{ready: make(chan struct{}, 1)}} }}
 
 // Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a
 // call needs no closure.
@@ -81,45 +61,37 @@ func Prepare(ctx context.Context, r Request, observer Observer) *Exchange {
 	return x
 }
 
-// recycle returns an exchange to the pool. Its final event must have been received: then no other goroutine uses it,
+// recycle returns an exchange to the pool. Its final event must have been taken: then no other goroutine uses it,
 // except that the sender may not have unlocked mu yet.
 func (x *Exchange) recycle() {
+	select {
+	case <-x.ready: // a wake-up for more than one event
+	default:
+	}
 	x.mu.Lock()
-	x.ctx, x.request, x.observer, x.overflow, x.joined = nil, Request{}, nil, overflow{}, nil
-	x.withdrawn, x.conn, x.call, x.id, x.offset = false, nil, nil, 0, -1
+	x.ctx, x.request, x.observer, x.events, x.withdrawn, x.conn = nil, Request{}, nil, nil, false, nil
 	x.mu.Unlock()
 	exchangePool.Put(x)
 }
 
 // Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for
-// Events. It does not block. If it reports false the request was not sent; then wake that goroutine, so that it calls
+// Ready. It does not block. If it reports false the request was not sent; then wake that goroutine, so that it calls
 // Do. A nil c, of a worker without a protocol, takes none.
 func (x *Exchange) Begin(c *Conn) bool {
 	if c == nil {
 		return false
 	}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.withdrawn || x.ctx.Err() != nil {
-		x.mu.Unlock()
 		return false
 	}
-	var err error
 	select {
-	case call := <-c.free:
-		err = c.take(call, x)
+	case c.places <- struct{}{}:
+		return x.send(c) == nil
 	default:
-		err = errNoPlace
-	}
-	if err != nil {
-		x.mu.Unlock()
 		return false
 	}
-	answered, err := x.send()
-	x.mu.Unlock()
-	if err != nil && !answered {
-		c.deliver(x, Event{err: err, final: true})
-	}
-	return true
 }
 
 // Withdraw prevents Begin from sending the request. It reports false if the request was sent already.
@@ -130,74 +102,94 @@ func (x *Exchange) Withdraw() bool {
 	return x.withdrawn
 }
 
-// Events delivers the first event after Begin; pass it to Do.
-func (x *Exchange) Events() <-chan Event { return x.events }
+// Ready has a token when there is something for Do to handle after Begin.
+func (x *Exchange) Ready() <-chan struct{} { return x.ready }
 
-// Do waits for the response, like Conn.Call. Unless Begin has sent the request, Do sends it on c. first is the event
-// from Events, or the zero Event.
+// Do waits for the response, like Conn.Call. Unless Begin has sent the request, Do sends it on c.
 //
 // If onChunk is not nil, Do passes the chunks to it, in order, as they arrive, the first one with the content type of
 // the stream if the worker says it. onChunk owns the chunk and may block.
 // With MaxInflight 1 that slows the worker down; otherwise up to streamBuffer bytes are buffered, so that other calls
 // of the Conn continue, and a stream with more fails with ErrSlowReader. An error of onChunk cancels the call and is
 // returned in a CallError.
-func (x *Exchange) Do(c *Conn, first Event, onChunk func(chunk []byte, contentType string) error) (Response, error) {
+func (x *Exchange) Do(c *Conn, onChunk func(chunk []byte, contentType string) error) (Response, error) {
 	x.mu.Lock()
 	begun := x.conn != nil
 	x.mu.Unlock()
-	if !begun {
-		if err := x.sendInTurn(c); err != nil {
-			return Response{}, err // x is not recycled: a faulty worker could still respond to its id
-		}
-	}
 	if begun {
-		if resp, err, over := x.handle(first, onChunk); over {
-			return resp, err
-		}
+		x.wake() // whoever waited for Ready may have the token
+	} else if err := x.sendInTurn(c); err != nil {
+		return Response{}, &CallError{Err: err}
 	}
-	for !x.conn.broken.Load() {
+	var joined []byte // the chunks so far, if nobody takes them
+	for {
 		select {
-		case e := <-x.events:
-			if resp, err, over := x.handle(e, onChunk); over {
-				return resp, err
-			}
+		case <-x.ready:
 		case <-x.ctx.Done():
-			return x.abandon(onChunk)
+			if !x.answered() {
+				return x.leave(x.ctx.Err())
+			}
+		}
+		e, err := x.take()
+		switch {
+		case e.isChunk && onChunk != nil:
+			err = onChunk(e.data, e.kind)
+		case int64(len(joined)+len(e.data)) > x.conn.o.MaxMessage:
+			err = ErrTooLarge
+		case e.isChunk:
+			joined = append(joined, e.data...)
+		case e.final:
+			x.recycle()
+			if joined != nil && e.err == nil {
+				e.data = append(joined, e.data...)
+			}
+			return Response{Headers: e.headers, Payload: e.data}, e.err
+		}
+		if err != nil {
+			return x.leave(err)
 		}
 	}
-	return x.drain(x.conn.Err(), onChunk)
 }
 
-// sendInTurn sends the request as soon as fewer than MaxInflight calls are in flight. Its error is a *CallError.
+// leave stops waiting because of err, and cancels the call if it is in flight.
+func (x *Exchange) leave(err error) (Response, error) {
+	x.mu.Lock() // waits for Begin, which may still be sending
+	defer x.mu.Unlock()
+	x.conn.mu.Lock()
+	x.conn.leaveLocked(x)
+	x.ctx, x.request = nil, Request{} // the worker's response may take a while
+	x.conn.mu.Unlock()
+	return Response{}, &CallError{Started: x.mayHaveLeft(), Err: err}
+}
+
+// sendInTurn sends the request as soon as fewer than MaxInflight calls are in flight.
 func (x *Exchange) sendInTurn(c *Conn) error {
 	if err := x.ctx.Err(); err != nil {
-		return &CallError{Err: err}
+		return err
 	}
-	var call *callEntry
 	select {
-	case call = <-c.free: // in the usual case without the others
+	case c.places <- struct{}{}: // in the usual case without the others
 	default:
 		select {
-		case call = <-c.free:
+		case c.places <- struct{}{}:
 		case <-x.ctx.Done():
-			return &CallError{Err: x.ctx.Err()}
+			return x.ctx.Err()
 		case <-c.done:
-			return &CallError{Err: c.Err()}
+			return c.Err()
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := c.take(call, x); err != nil {
-		return &CallError{Err: err}
-	}
-	_, err := x.send()
-	return err
+	return x.send(c)
 }
 
-// send sends the request, and gives up its place if that fails; x.mu is held. Its error is a *CallError. answered says
-// that the worker has responded to a request that it did not get: the final event is there or about to be.
-func (x *Exchange) send() (answered bool, err error) {
-	c, timeout := x.conn, int64(-1)
+// send sends the request, for which there is a token in c.places; x.mu is held. It fails if c takes no call. A failure
+// to send is the end of the call, unless the worker has responded to a request that it did not get.
+func (x *Exchange) send(c *Conn) error {
+	if err := c.register(x); err != nil {
+		return err
+	}
+	timeout := int64(-1)
 	if deadline, ok := x.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
 	}
@@ -212,81 +204,23 @@ func (x *Exchange) send() (answered bool, err error) {
 		buffers.Put(buf)
 	}
 	if err == nil {
-		return false, nil
+		return nil
 	}
 	started := x.mayHaveLeft()
 	if started {
 		c.fail(err) // part of a message is in the stream, so nothing can follow it
 	}
 	c.mu.Lock()
-	if answered = x.call.id != x.id; !answered {
-		c.releaseLocked(x.call)
+	defer c.mu.Unlock()
+	if c.calls[x.id] == x {
+		c.releaseLocked(x)
+		c.pushLocked(x, event{err: &CallError{Started: started, Err: err}, final: true})
 	}
-	c.mu.Unlock()
-	return answered, &CallError{Started: started, Err: err}
+	return nil
 }
 
 // mayHaveLeft reports whether any byte of the request may have reached the worker; x.mu is held.
 func (x *Exchange) mayHaveLeft() bool { return x.offset >= 0 && x.conn.out.mayHaveLeft(x.offset) }
-
-// handle handles one event. The last result reports whether the call is over.
-func (x *Exchange) handle(e Event, onChunk func(chunk []byte, contentType string) error) (Response, error, bool) {
-	most := x.conn.o.MaxMessage
-	if e.final {
-		if e.err == nil && x.joined != nil {
-			if int64(len(x.joined)+len(e.data)) > most {
-				e.data, e.err = nil, &CallError{Started: true, Err: ErrTooLarge}
-			} else {
-				e.data = append(x.joined, e.data...)
-			}
-		}
-		x.recycle()
-		return Response{Headers: e.headers, Payload: e.data}, e.err, true
-	}
-	var err error
-	if e.isChunk && onChunk != nil {
-		err = onChunk(e.data, e.kind)
-	} else if x.joined = append(x.joined, e.data...); int64(len(x.joined)) > most {
-		err = ErrTooLarge
-	}
-	if err != nil {
-		x.conn.abandon(x)
-		x.conn.leave(x)
-		return Response{}, &CallError{Started: true, Err: err}, true
-	}
-	x.conn.drainOverflow(x)
-	return Response{}, nil, false
-}
-
-// abandon stops waiting, since ctx has ended. It returns the response if that has just arrived.
-func (x *Exchange) abandon(onChunk func(chunk []byte, contentType string) error) (Response, error) {
-	x.mu.Lock() // waits for Begin, which may still be sending
-	answered := x.conn.abandon(x)
-	started := x.mayHaveLeft()
-	x.mu.Unlock()
-	if answered {
-		return x.drain(x.ctx.Err(), onChunk)
-	}
-	x.conn.leave(x)
-	return Response{}, &CallError{Started: started, Err: x.ctx.Err()}
-}
-
-// drain handles the remaining events, since the response may be among them; otherwise the call fails with cause.
-func (x *Exchange) drain(cause error, onChunk func(chunk []byte, contentType string) error) (Response, error) {
-	for {
-		select {
-		case e := <-x.events:
-			if resp, err, over := x.handle(e, onChunk); over {
-				return resp, err
-			}
-		default:
-			x.conn.leave(x)
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			return Response{}, &CallError{Started: x.mayHaveLeft(), Err: cause}
-		}
-	}
-}
 
 // Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in
 // flight.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,7 +29,7 @@ type codec interface {
 
 // Conn is the connection to one worker. All methods are safe for concurrent use.
 //
-// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A
+// Call and Do fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A
 // malformed, oversized or unsolicited message breaks the Conn, since nothing after it can be trusted. inflight.go has
 // its calls in flight.
 type Conn struct {
@@ -44,12 +43,13 @@ type Conn struct {
 	ping     pinger
 	counters counters
 
+	places chan struct{} // a token for each call in flight; whoever has sent one may begin a call
+
 	mu     sync.Mutex
-	calls  []callEntry     // guarded by mu, with the fields of each
-	free   chan *callEntry // the unused entries of calls; whoever receives one may have a call in flight
-	shift  uint            // an id is a generation above shift bits of index
-	err    error           // guarded by mu; set once, before done closes
-	broken atomic.Bool     // whether err is set
+	calls  map[uint32]*Exchange // guarded by mu: those in flight, by their ids
+	lastID uint32               // guarded by mu
+	room   sync.Cond            // of mu: the reader waits for a caller that takes an event or leaves
+	err    error                // guarded by mu; set once, before done closes
 	// handingOver is guarded by mu: nothing more is sent, see HandOver.
 	handingOver bool
 
@@ -92,12 +92,7 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 		}
 		close(c.closed)
 	})
-	c.shift = uint(bits.Len(uint(o.MaxInflight - 1)))
-	c.calls, c.free = make([]callEntry, o.MaxInflight), make(chan *callEntry, o.MaxInflight)
-	for i := range c.calls {
-		c.calls[i].index = uint32(i)
-		c.free <- &c.calls[i]
-	}
+	c.places, c.calls, c.room.L = make(chan struct{}, o.MaxInflight), map[uint32]*Exchange{}, &c.mu
 	return c
 }
 
@@ -121,7 +116,7 @@ func (c *Conn) flush() {
 }
 
 // InFlight counts the calls without a response, cancelled ones included.
-func (c *Conn) InFlight() int { return len(c.calls) - len(c.free) }
+func (c *Conn) InFlight() int { return len(c.places) }
 
 // Done is closed when the Conn is broken or closed; every call fails then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
@@ -158,18 +153,13 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.err = peerClosed(err)
-	c.broken.Store(true)
-	for i := range c.calls {
-		if t := c.calls[i].cancelTimer; t != nil {
-			t.Stop()
+	for _, x := range c.calls {
+		if x.cancelTimer != nil {
+			x.cancelTimer.Stop()
 		}
-		if x := c.calls[i].exchange; x != nil {
-			select {
-			case x.events <- Event{}: // wakes its caller
-			default: // as does the event that is there already
-			}
-		}
+		x.wake()
 	}
+	c.room.Signal()
 	c.out.end() // before Close can wait for the goroutines
 	c.mu.Unlock()
 	c.cancel()

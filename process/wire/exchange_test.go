@@ -12,7 +12,8 @@ import (
 // doAsync waits for an exchange that somebody else begins, as a queue above the Conn does.
 func doAsync(x *Exchange, c *Conn) <-chan outcome {
 	return background(func() outcome {
-		resp, err := x.Do(c, <-x.Events(), nil)
+		<-x.Ready()
+		resp, err := x.Do(c, nil)
 		return outcome{resp, err}
 	})
 }
@@ -43,6 +44,24 @@ func TestOnAnswerCanBeginTheNextExchange(t *testing.T) {
 	requireAnswer(t, doAsync(next, c), "done")
 }
 
+func TestIDsBeginAgainAndSkipThoseInFlight(t *testing.T) {
+	c, p := newPeer(t, Options{MaxInflight: 2})
+	long := callAsync(within(t), c, Request{Method: "m"})
+	first := p.read().ID
+	require.EqualValues(t, 1, first)
+	c.mu.Lock()
+	c.lastID = maxCallID - 2
+	c.mu.Unlock()
+	for _, id := range []uint32{maxCallID - 1, 2} {
+		next := callAsync(within(t), c, Request{Method: "m"})
+		require.Equal(t, id, p.read().ID)
+		p.write(Frame{Type: FrameResponse, ID: id})
+		requireAnswer(t, next, "")
+	}
+	p.write(Frame{Type: FrameResponse, ID: first})
+	requireAnswer(t, long, "")
+}
+
 func TestBeginFailsAtMaxInflight(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	busy := callAsync(within(t), c, Request{Method: "m"})
@@ -67,7 +86,7 @@ func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
 	x = Prepare(cancelled, Request{Method: "m"}, nil)
 	cancel()
 	require.False(t, x.Begin(c))
-	_, err := x.Do(c, Event{}, nil)
+	_, err := x.Do(c, nil)
 	requireStarted(t, false, err)
 
 	x = Prepare(within(t), Request{Method: "m"}, nil)
@@ -92,7 +111,7 @@ func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m"}, nil)
 	require.True(t, x.Withdraw())
-	done := background(func() error { return errorOf(x.Do(c, Event{}, nil)) })
+	done := background(func() error { return errorOf(x.Do(c, nil)) })
 	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
 	require.NoError(t, await(t, done))
 	x.mu.Lock()
@@ -135,11 +154,6 @@ func TestAnExchangeEndsOnceThoughItIsAnsweredBeforeItIsSent(t *testing.T) {
 	c.out.mu.Unlock()
 	require.True(t, x.Begin(c))
 	require.NoError(t, c.Close())
-	ends := 0
-	for len(x.events) > 0 {
-		if e := <-x.events; e.final {
-			ends++
-		}
-	}
-	require.Equal(t, 1, ends, "the next call that gets the Exchange would get the second")
+	require.Len(t, x.events, 1, "the next call that gets the Exchange would get the second")
+	require.True(t, x.answered())
 }

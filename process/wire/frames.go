@@ -193,7 +193,7 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 		if len(kind) > maxContentType {
 			kind = ""
 		}
-		known = c.deliverChunk(h.id, Event{data: payload, isChunk: true, kind: kind})
+		known = c.deliverChunk(h.id, event{data: payload, isChunk: true, kind: kind})
 	case FrameError:
 		failure, err := parseFailure(payload)
 		if err != nil {

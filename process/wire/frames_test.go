@@ -129,14 +129,14 @@ func TestAnErrorOfOnChunkCancelsTheStream(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	full := errors.New("disk full")
 	done := background(func() error {
-		return errorOf(Prepare(context.Background(), Request{Method: "m"}, nil).Do(c, Event{},
+		return errorOf(Prepare(context.Background(), Request{Method: "m"}, nil).Do(c,
 			func([]byte, string) error { return full }))
 	})
 	id := p.read().ID
 	p.write(Frame{Type: FrameChunk, ID: id})
 	require.ErrorIs(t, await(t, done), full)
 	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
-	for range 5 * eventQueue { // what was on its way is dropped and delays nobody
+	for range 5 * waitingEvents { // what was on its way is dropped and delays nobody
 		p.write(Frame{Type: FrameChunk, ID: id})
 	}
 	p.write(Frame{Type: FrameResponse, ID: id})

@@ -21,9 +21,9 @@ var errMidMessage = errors.New("the worker is in the middle of a message")
 type State struct {
 	// Hello is the worker's; nil for JSON-RPC.
 	Hello *Hello `json:"hello,omitempty"`
-	// Generation and LastPing keep ids from being used twice.
-	Generation uint32 `json:"generation,omitempty"`
-	LastPing   uint32 `json:"last_ping,omitempty"`
+	// LastID and LastPing keep ids from being used twice.
+	LastID   uint32 `json:"generation,omitempty"`
+	LastPing uint32 `json:"last_ping,omitempty"`
 	// Pinging means that the newest ping is unanswered, such as by a process that is frozen.
 	Pinging bool `json:"pinging,omitempty"`
 	// Counts are the worker's counters.
@@ -161,9 +161,7 @@ func (c *Conn) state() State {
 		s.Hello = &hello
 	}
 	c.mu.Lock()
-	for i := range c.calls {
-		s.Generation = max(s.Generation, c.calls[i].generation)
-	}
+	s.LastID = c.lastID
 	c.mu.Unlock()
 	c.ping.mu.Lock()
 	s.LastPing, s.Pinging = c.ping.last, c.ping.pong != nil
@@ -173,9 +171,7 @@ func (c *Conn) state() State {
 
 // restore sets the state of a Conn that has not started.
 func (c *Conn) restore(s State) {
-	for i := range c.calls {
-		c.calls[i].generation = s.Generation
-	}
+	c.lastID = s.LastID
 	c.ping.last = s.LastPing
 	if s.Pinging {
 		c.ping.expect()

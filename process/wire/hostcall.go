@@ -53,15 +53,15 @@ func (c *Conn) lookupHostCall(headers map[string]string) (context.Context, map[s
 	id, err := strconv.ParseUint(named, 10, 32)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	call := c.lookupLocked(uint32(id))
+	x := c.calls[uint32(id)]
 	switch {
-	case err != nil || call == nil:
+	case err != nil || x == nil:
 		return nil, nil, &RemoteError{Code: CodeNotInCall,
 			Message: "its call is not in flight; make host calls before the handler returns"}
-	case call.exchange == nil:
+	case x.left:
 		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "its call was cancelled"}
 	}
-	return context.WithValue(call.ctx, callKey{}, call.ctx), call.trace.in(call.headers), nil
+	return context.WithValue(x.ctx, callKey{}, x.ctx), x.request.Trace.in(x.request.Headers), nil
 }
 
 // callKey is the context key of the call that a host call belongs to.

@@ -189,7 +189,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		}
 
 		var chunks, kinds []string
-		_, err = Prepare(ctx, Request{Method: "count", Payload: []byte("[3]")}, nil).Do(c, Event{},
+		_, err = Prepare(ctx, Request{Method: "count", Payload: []byte("[3]")}, nil).Do(c,
 			func(chunk []byte, contentType string) error {
 				chunks, kinds = append(chunks, string(chunk)), append(kinds, contentType)
 				return nil

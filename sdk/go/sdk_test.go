@@ -180,7 +180,7 @@ func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
 	require.ErrorIs(t, <-ended, errCancelled)
 
 	pieces := 0
-	_, err = wire.Prepare(t.Context(), wire.Request{Method: "endless"}, nil).Do(host, wire.Event{},
+	_, err = wire.Prepare(t.Context(), wire.Request{Method: "endless"}, nil).Do(host,
 		func([]byte, string) error {
 			if pieces++; pieces == 3 {
 				return errors.New("enough")

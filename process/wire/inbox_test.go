@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,7 +17,7 @@ import (
 func slowStream(ctx context.Context, c *Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
 	var got []string
 	done := background(func() outcome {
-		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, Event{}, func(chunk []byte, contentType string) error {
+		resp, err := Prepare(ctx, Request{Method: "m"}, nil).Do(c, func(chunk []byte, contentType string) error {
 			<-tokens
 			got = append(got, contentType+string(chunk))
 			return nil
@@ -31,7 +32,7 @@ func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
 	slow := p.read()
-	const pieces = 20 * eventQueue
+	const pieces = 20 * waitingEvents
 	var want []string
 	for i := range pieces {
 		want = append(want, fmt.Sprint(i))
@@ -105,7 +106,7 @@ func TestSlowReadersShareABudget(t *testing.T) {
 		ends, ids = append(ends, done), append(ids, p.read().ID)
 	}
 	cancelled := background(p.read)
-	for range 5 + eventQueue { // of largeChunk or more one waits in the channel
+	for range 10 { // of which 2 may not count
 		for _, id := range ids[1:] {
 			p.write(Frame{Type: FrameChunk, ID: id, Payload: make([]byte, piece)})
 		}
@@ -122,6 +123,24 @@ func TestSlowReadersShareABudget(t *testing.T) {
 		require.Error(t, await(t, end).err)
 	}
 	require.EqualValues(t, others, buffered.Load())
+}
+
+func TestCloseEndsTheWaitForASlowStreamReader(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	tokens := make(chan struct{})
+	done, _ := slowStream(within(t), c, tokens)
+	slow := p.read()
+	chunk, err := AppendFrame(nil, Frame{Type: FrameChunk, ID: slow.ID})
+	require.NoError(t, err)
+	require.NoError(t, errorOf(p.conn.Write(bytes.Repeat(chunk, 2*waitingEvents))))
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.calls[slow.ID].events) == waitingEvents
+	}, waitTimeout, time.Millisecond)
+	require.NoError(t, c.Close())
+	close(tokens)
+	require.ErrorIs(t, await(t, done).err, ErrClosed)
 }
 
 func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
