@@ -174,7 +174,7 @@ func (a *answeredCall) Answered(err error) {
 	c.finish(err)
 }
 
-// AnsweredLate implements wire.LateObserver: the worker has given the cancelled call up. One that asks to be replaced
+// AnsweredLate implements wire.Observer: the worker has given the cancelled call up. One that asks to be replaced
 // must be, although the caller has left.
 func (a *answeredCall) AnsweredLate(err error) {
 	u := a.upstream

@@ -166,7 +166,7 @@ type hookObserver upstream
 // Answered implements wire.Observer.
 func (*hookObserver) Answered(error) {}
 
-// AnsweredLate implements wire.LateObserver.
+// AnsweredLate implements wire.Observer.
 func (h *hookObserver) AnsweredLate(error) {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()

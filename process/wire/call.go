@@ -36,18 +36,14 @@ type Exchange struct {
 
 var exchangePool = sync.Pool{New: func() any { return &Exchange{inbox: inbox{ready: make(chan struct{}, 1)}} }}
 
-// Observer receives the response to an Exchange before its caller does. It is an interface, not a function, so that a
-// call needs no closure.
+// Observer receives the response to an Exchange, on the goroutine that reads from the worker: it must not block, and
+// may call Begin on other Exchanges. It receives none once the Conn has ended. It is an interface, not a function, so
+// that a call needs no closure.
 type Observer interface {
 	// Answered is called with nil or the *RemoteError of the response, when the call no longer counts as in flight, and
-	// before its caller wakes. It runs on the goroutine that reads from the worker: it must not block, and may call Begin
-	// on other Exchanges. It is not called if the caller has stopped waiting or the Conn has ended.
+	// before its caller wakes.
 	Answered(err error)
-}
-
-// LateObserver is an Observer that also receives the response to an Exchange whose caller has stopped waiting.
-type LateObserver interface {
-	// AnsweredLate is called with nil or the error of the response in place of Answered, by the same rules.
+	// AnsweredLate is called in its place if the caller has stopped waiting.
 	AnsweredLate(err error)
 }
 

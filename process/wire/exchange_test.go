@@ -23,6 +23,8 @@ type whenAnswered func(error)
 
 func (f whenAnswered) Answered(err error) { f(err) }
 
+func (whenAnswered) AnsweredLate(error) {}
+
 func TestOnAnswerCanBeginTheNextExchange(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	next := Prepare(within(t), Request{Method: "m", Payload: []byte("second")}, nil)

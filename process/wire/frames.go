@@ -200,7 +200,7 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 			return err
 		}
 		if h.id >= firstPingID {
-			known = c.ping.receive(h.id, failure)
+			known = c.receivePong(h.id, failure)
 			break
 		}
 		if failure.NotBegun {
@@ -212,7 +212,7 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 			c.o.OnException(failure)
 		}
 	case FramePong:
-		known = c.ping.receive(h.id, nil)
+		known = c.receivePong(h.id, nil)
 	case FrameNotify:
 		return c.notified(string(rest[:h.method]), payload)
 	case FrameHostCall:

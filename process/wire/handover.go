@@ -161,11 +161,8 @@ func (c *Conn) state() State {
 		s.Hello = &hello
 	}
 	c.mu.Lock()
-	s.LastID = c.lastID
+	s.LastID, s.LastPing, s.Pinging = c.lastID, c.ping.last, c.ping.pong != nil
 	c.mu.Unlock()
-	c.ping.mu.Lock()
-	s.LastPing, s.Pinging = c.ping.last, c.ping.pong != nil
-	c.ping.mu.Unlock()
 	return s
 }
 

@@ -44,14 +44,15 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 	c.releaseLocked(x)
 	others := c.InFlight()
 	c.mu.Unlock()
-	if left {
-		if late, ok := x.observer.(LateObserver); ok {
-			late.AnsweredLate(err)
-		}
-		return true
-	}
-	if x.observer != nil {
+	switch {
+	case x.observer == nil:
+	case left:
+		x.observer.AnsweredLate(err)
+	default:
 		x.observer.Answered(err) // first, since the worker is idle until it has the next request
+	}
+	if left {
+		return true
 	}
 	c.mu.Lock()
 	c.pushLocked(x, event{data: resp.Payload, headers: resp.Headers, err: err, final: true})

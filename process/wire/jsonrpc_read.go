@@ -120,7 +120,7 @@ func (d *jsonrpc) receiveResponse(c *Conn, m rpcMessage) error {
 	known := false
 	switch {
 	case id >= firstPingID:
-		known = c.ping.receive(uint32(id), nil) // an error such as "method not found" is a pong, too
+		known = c.receivePong(uint32(id), nil) // an error such as "method not found" is a pong, too
 	case failure != nil:
 		known = c.complete(uint32(id), Response{}, failure)
 	default:

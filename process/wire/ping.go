@@ -1,15 +1,11 @@
 package wire
 
-import (
-	"context"
-	"sync"
-)
+import "context"
 
-// pinger sends one ping at a time: concurrent Pings wait for the same pong.
+// pinger sends one ping at a time: concurrent Pings wait for the same pong. conn.mu guards it.
 type pinger struct {
-	mu   sync.Mutex
-	last uint32      // guarded by mu: id of the newest ping
-	pong *pingAnswer // guarded by mu: of the newest ping; nil while no ping is unanswered
+	last uint32      // id of the newest ping
+	pong *pingAnswer // of the newest ping; nil while no ping is unanswered
 }
 
 // pingAnswer is the answer to one ping.
@@ -21,29 +17,24 @@ type pingAnswer struct {
 // firstPingID is the lowest id of a ping: they are above those of calls.
 const firstPingID = maxCallID
 
-// nextID returns the id of the next ping; p.mu is held.
-func (p *pinger) nextID() uint32 {
-	p.last = firstPingID + (p.last+1)%maxCallID
-	return p.last
-}
-
-// expect has the next Ping wait for a pong, too; p.mu is held, or the Conn has not started.
+// expect has the next Ping wait for a pong, too.
 func (p *pinger) expect() *pingAnswer {
 	p.pong = &pingAnswer{arrived: make(chan struct{})}
 	return p.pong
 }
 
-// receive handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no ping
-// with this id is unanswered.
-func (p *pinger) receive(id uint32, failure error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pong == nil || id != p.last {
+// receivePong handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no
+// ping with this id is unanswered.
+func (c *Conn) receivePong(id uint32, failure error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pong := c.ping.pong
+	if pong == nil || id != c.ping.last {
 		return false
 	}
-	p.pong.failure = failure
-	close(p.pong.arrived)
-	p.pong = nil
+	pong.failure = failure
+	close(pong.arrived)
+	c.ping.pong = nil
 	return true
 }
 
@@ -51,21 +42,19 @@ func (p *pinger) receive(id uint32, failure error) bool {
 // runs one call at a time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share
 // one message.
 func (c *Conn) Ping(ctx context.Context) error {
-	if err := c.refusal(); err != nil {
-		return &CallError{Err: err}
-	}
-	p := &c.ping
-	p.mu.Lock()
+	c.mu.Lock()
+	err, p := c.refusalLocked(), &c.ping
 	pong := p.pong
-	if pong == nil {
-		pong = p.expect()
-		if _, err := c.out.send(c.codec.appendPing(nil, p.nextID()), nil); err != nil {
-			p.pong = nil
-			p.mu.Unlock()
-			return &CallError{Err: err}
+	if err == nil && pong == nil {
+		p.last = firstPingID + (p.last+1)%maxCallID
+		if _, err = c.out.send(c.codec.appendPing(nil, p.last), nil); err == nil {
+			pong = p.expect()
 		}
 	}
-	p.mu.Unlock()
+	c.mu.Unlock()
+	if err != nil {
+		return &CallError{Err: err}
+	}
 	select {
 	case <-pong.arrived:
 		return pong.failure

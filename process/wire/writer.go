@@ -22,8 +22,7 @@ type writer struct {
 	mu      sync.Mutex
 	backlog []byte        // not yet offered
 	run     func()        // starts the goroutine that calls flush; nil before the start of the Conn and after its end
-	busy    bool          // that goroutine owns the stream
-	drained chan struct{} // closed when the backlog becomes empty; nil while it is
+	drained chan struct{} // closed when that goroutine, which owns the stream, has emptied the backlog; nil if none does
 	offered int64         // stream offset up to which bytes may have been written
 	queued  int64         // stream offset of the next message
 	err     error         // sticky
@@ -54,25 +53,21 @@ func (w *writer) send(head, body []byte) (int64, error) {
 		return at, w.err
 	}
 	w.queued += int64(len(head) + len(body))
-	if w.tryWrite != nil && !w.busy {
-		for len(head) > 0 {
-			n, err := w.tryWriteLocked(head)
-			if err != nil {
-				return at, err
-			}
-			if head = head[n:]; len(head) == 0 {
-				head, body = body, nil
-			} else {
-				break
-			}
+	for w.tryWrite != nil && w.drained == nil && len(head) > 0 {
+		n, err := w.tryWriteLocked(head)
+		if err != nil {
+			return at, err
 		}
-		if len(head) == 0 {
-			return at, nil
+		if head = head[n:]; len(head) > 0 {
+			break
 		}
+		head, body = body, nil
+	}
+	if len(head) == 0 {
+		return at, nil
 	}
 	w.backlog = append(append(w.backlog, head...), body...)
-	if !w.busy {
-		w.busy = true
+	if w.drained == nil {
 		w.drained = make(chan struct{})
 		if w.run != nil {
 			w.run()
@@ -109,7 +104,7 @@ func (w *writer) failed() bool {
 func (w *writer) isDrained() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.busy && w.err == nil
+	return w.drained == nil && w.err == nil
 }
 
 // backlogged returns the size of the backlog in bytes.
@@ -142,9 +137,8 @@ func (w *writer) flush() error {
 	for {
 		w.mu.Lock()
 		if len(w.backlog) == 0 {
-			w.backlog, w.busy = nil, false
 			close(w.drained)
-			w.drained = nil
+			w.backlog, w.drained = nil, nil
 			w.mu.Unlock()
 			return nil
 		}
