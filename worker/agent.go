@@ -250,7 +250,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes,
-		Affinity: a.stores.Affinity, SDK: sdk, Logger: a.log,
+		SDK: sdk, Logger: a.log,
 		Status: control.Status, Assessment: a.host.Assessment, HistoryLength: a.client.HistoryLength,
 		Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped,

@@ -216,7 +216,7 @@ func (c *checkout) join() (*waiter, error) {
 	if err := checkKey(p.pool, p.spec.IsolatedBy(), c.key); err != nil {
 		return nil, err
 	}
-	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.dispatcher.workerOf(p.pool, c.options.Session),
+	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.workerOf(c.options.Session),
 		priority: DefaultPriority, arrived: c.arrived})
 	w.timeout = c.limit
 	switch {
@@ -245,11 +245,16 @@ func (c *checkout) join() (*waiter, error) {
 }
 
 // workerOf is the worker that served the session last, "" for none.
-func (d *Dispatcher) workerOf(pool, session string) string {
+func (p *poolState) workerOf(session string) string {
 	if session == "" {
 		return ""
 	}
-	worker, _ := d.config.Affinity.Lookup(pool, session)
+	worker, found := p.dispatcher.config.Affinity.Lookup(p.pool, session)
+	if found {
+		p.stats.hits.Add(1)
+	} else {
+		p.stats.misses.Add(1)
+	}
 	return worker
 }
 

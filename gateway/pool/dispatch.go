@@ -265,7 +265,7 @@ func (d *Dispatcher) locate(c *Call, t *Target) (*poolState, error) {
 			return nil, err
 		}
 	}
-	t.preferred = d.workerOf(t.pool, t.session)
+	t.preferred = p.workerOf(t.session)
 	return p, nil
 }
 

@@ -59,21 +59,6 @@ func TestPoolInUseIsNotEvicted(t *testing.T) {
 	require.True(t, p.evicted)
 }
 
-func TestTheLookupsOfAnEvictedPoolAreForgotten(t *testing.T) {
-	table := affinity.New(nil)
-	d := &Dispatcher{config: Config{Affinity: table}, evictAfter: time.Minute, pools: map[string]*poolState{}}
-	for _, pool := range []string{"old", "new"} {
-		d.pools[pool] = newPoolState(d, pool)
-		table.Lookup(pool, "session")
-	}
-	now := time.Now()
-	require.False(t, d.pools["old"].evict(now))
-	require.Len(t, table.Pools(), 2)
-	require.True(t, d.pools["old"].evict(now.Add(time.Minute)))
-	require.Len(t, table.Pools(), 1)
-	require.Contains(t, table.Pools(), "new")
-}
-
 func TestUnknownPoolLeavesNoState(t *testing.T) {
 	e := newEnv(t)
 	require.ErrorContains(t, errorOf(e.dispatcher.CallPool(t.Context(), "nope", Request{Method: "echo"})), "no pool nope")

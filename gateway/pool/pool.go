@@ -289,7 +289,6 @@ func (p *poolState) evict(now time.Time) bool {
 	d.mu.Lock()
 	delete(d.pools, p.pool)
 	d.mu.Unlock()
-	d.config.Affinity.ForgetLookups(p.pool)
 	return true
 }
 

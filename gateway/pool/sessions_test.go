@@ -54,6 +54,9 @@ func TestACallBindsItsSessionUnlessItWasMovedOrTheWorkerIsClosed(t *testing.T) {
 		require.Equal(t, "p/0", table.Where("p", "s"))
 	}
 	requireBound(t, e.dispatcher, "p/7 p/0", " p/0")
+	counted := e.dispatcher.Snapshot().Pools[0]
+	require.Equal(t, []int64{3, 3}, []int64{counted.Hits, counted.Misses})
+	require.Equal(t, 1, counted.Bindings)
 }
 
 // Another request binds the session while one does: each event names the worker that the session left.

@@ -55,7 +55,11 @@ type PoolSnapshot struct {
 	// NotReleased counts the sessions whose process ended without releasing them, for their hook failed or had no time
 	// left.
 	NotReleased int64
-	Workers     []WorkerSnapshot // by name
+	// Hits and Misses count the lookups of the worker of a session that found one or none. Bindings is the number of
+	// sessions that have one now.
+	Hits, Misses int64
+	Bindings     int
+	Workers      []WorkerSnapshot // by name
 }
 
 // WorkerSnapshot are the counts of one worker, over all of its incarnations on this host.
@@ -77,9 +81,11 @@ type WorkerSnapshot struct {
 // Snapshot returns the current counts. It takes each pool's lock for a moment. A pool that only was looked for is left
 // out.
 func (d *Dispatcher) Snapshot() Snapshot {
-	s, now := Snapshot{Health: d.Health()}, time.Now()
+	s, now, bindings := Snapshot{Health: d.Health()}, time.Now(), d.config.Affinity.Pools()
 	for _, p := range d.allPools() {
-		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
+		pool := p.snapshot(now)
+		pool.Bindings = bindings[p.pool]
+		if len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
 			slices.Max(slices.Collect(maps.Values(pool.Refused))) > 0 { // if no worker has come up, it may have nothing else
 			s.Pools = append(s.Pools, pool)
 		}
@@ -123,7 +129,8 @@ func (p *poolState) waitingLocked() int { return p.queue.Len() + p.queue.Clients
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls,
-		Waits: p.stats.waits, NotReleased: p.stats.notReleased.Load()}
+		Waits: p.stats.waits, NotReleased: p.stats.notReleased.Load(),
+		Hits: p.stats.hits.Load(), Misses: p.stats.misses.Load()}
 	for i, code := range refusalCodes {
 		s.Refused[code] = p.stats.refused[i].Load()
 	}

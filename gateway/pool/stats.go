@@ -19,6 +19,7 @@ type poolStats struct {
 	figures      *figures
 	refused      [len(refusalCodes)]atomic.Int64
 	notReleased  atomic.Int64            // sessions whose hook session.release failed
+	hits, misses atomic.Int64            // lookups of the worker of a session
 	workers      map[string]*workerStats // guarded by the pool's lock
 }
 

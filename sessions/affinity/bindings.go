@@ -60,7 +60,7 @@ func (t *Table) eachLocked(pool string, do func(session, worker string)) {
 	}
 }
 
-// Where returns the worker that a session is bound to, or "". It counts no lookup and extends no binding.
+// Where returns the worker that a session is bound to, or "". It extends no binding.
 func (t *Table) Where(pool, session string) (worker string) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()

@@ -33,7 +33,6 @@ func TestPutAsksAndSaysWhatTheSessionWasBoundTo(t *testing.T) {
 			require.Equal(t, c.to, table.Where("p", "s"))
 		}
 	}
-	require.Empty(t, table.stats, "Put and Where count no lookup")
 }
 
 func TestAClosedWorkerKeepsItsSessionsAndAcceptsNoNewOnes(t *testing.T) {

@@ -25,7 +25,6 @@ type Table struct {
 	mu       sync.Mutex
 	bindings *expirylru.LRU[string] // workers by pool and session
 	ttls     map[string]int64       // by pool, in milliseconds
-	stats    map[string]*PoolStats  // by pool
 	closed   map[string]int64       // workers that accept no new sessions, until when, in milliseconds since 1970
 }
 
@@ -35,7 +34,7 @@ func New(now func() time.Time) *Table {
 		now = time.Now
 	}
 	return &Table{
-		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*PoolStats),
+		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64),
 		closed: make(map[string]int64),
 	}
 }
@@ -61,17 +60,15 @@ func (t *Table) ttlLocked(pool string) int64 {
 // key is a binding's id; pool names contain no slash.
 func key(pool, session string) string { return pool + "/" + session }
 
-// Lookup returns the worker that a session is bound to, extends the binding, and counts a hit or a miss.
+// Lookup returns the worker that a session is bound to, extends the binding.
 func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.bindings.Live(key(pool, session), now)
 	if e == nil {
-		t.statsLocked(pool).Misses++
 		return "", false
 	}
-	t.statsLocked(pool).Hits++
 	t.bindings.Touch(e, now, t.ttlLocked(pool))
 	return e.Value, true
 }
@@ -134,44 +131,16 @@ func (t *Table) Len() int {
 	return t.bindings.Len()
 }
 
-// PoolStats counts a pool's lookups since the table was made or ForgetLookups, and its current bindings.
-type PoolStats struct {
-	// Hits are lookups that found a worker, Misses those that did not.
-	Hits, Misses int64
-	Bindings     int
-}
-
-func (t *Table) statsLocked(pool string) *PoolStats {
-	s := t.stats[pool]
-	if s == nil {
-		s = &PoolStats{}
-		t.stats[pool] = s
-	}
-	return s
-}
-
-// ForgetLookups drops the statistics of a pool.
-func (t *Table) ForgetLookups(pool string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.stats, pool)
-}
-
-// Pools returns the statistics of every pool with a lookup or a binding. It scans all bindings.
-func (t *Table) Pools() map[string]PoolStats {
+// Pools counts the bindings of every pool that has any. It scans all bindings.
+func (t *Table) Pools() map[string]int {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.bindings.Sweep(now)
-	pools := make(map[string]PoolStats, len(t.stats))
-	for pool, s := range t.stats {
-		pools[pool] = *s
-	}
+	pools := map[string]int{}
 	for e := range t.bindings.All {
 		pool, _, _ := strings.Cut(e.ID, "/")
-		s := pools[pool]
-		s.Bindings++
-		pools[pool] = s
+		pools[pool]++
 	}
 	return pools
 }

@@ -74,11 +74,9 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	group.Wait()
-	stats := table.Pools()["p"]
-	require.Equal(t, int64(4000), stats.Hits+stats.Misses)
 }
 
-func TestLookupReturnsTheLastBoundWorkerAndIsCounted(t *testing.T) {
+func TestLookupReturnsTheLastBoundWorker(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	require.Empty(t, table.Pools())
@@ -93,7 +91,7 @@ func TestLookupReturnsTheLastBoundWorkerAndIsCounted(t *testing.T) {
 	}
 	_, found := table.Lookup("p", "none")
 	require.False(t, found)
-	require.Equal(t, map[string]PoolStats{"p": {Hits: 2, Misses: 1, Bindings: 2}, "q": {Bindings: 1}}, table.Pools())
+	require.Equal(t, map[string]int{"p": 2, "q": 1}, table.Pools())
 	now = now.Add(DefaultTTL)
-	require.Equal(t, map[string]PoolStats{"p": {Hits: 2, Misses: 1}}, table.Pools())
+	require.Empty(t, table.Pools())
 }

@@ -181,6 +181,9 @@ func (c *collector) pool(s sink, p pool.PoolSnapshot) {
 	s.out <- named{p.Waits, queueSeconds.desc, []string{p.Pool}}
 	s.value(queueLength, float64(p.Waiting), p.Pool)
 	s.value(sessionsNotReleased, float64(p.NotReleased), p.Pool)
+	s.value(affinityLookups, float64(p.Hits), p.Pool, "hit")
+	s.value(affinityLookups, float64(p.Misses), p.Pool, "miss")
+	s.value(affinityBindings, float64(p.Bindings), p.Pool)
 	for code, n := range p.Refused {
 		s.value(callsRefused, float64(n), p.Pool, string(code))
 	}
@@ -189,11 +192,6 @@ func (c *collector) pool(s sink, p pool.PoolSnapshot) {
 func (c *collector) sessions(s sink) {
 	for store, n := range c.live.read([]string{""}, true)[""] {
 		s.value(sessionsLive, float64(n), store)
-	}
-	for pool, lookups := range c.config.Affinity.Pools() {
-		s.value(affinityLookups, float64(lookups.Hits), pool, "hit")
-		s.value(affinityLookups, float64(lookups.Misses), pool, "miss")
-		s.value(affinityBindings, float64(lookups.Bindings), pool)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
-	"github.com/tempool/tempool/sessions/affinity"
 )
 
 // Config names the sources of the metrics. A scrape reads all of them; they must be fast, except Status, and safe for
@@ -34,10 +33,6 @@ type Config struct {
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// HistoryLength returns the length of a workflow's history, in events; it may take a moment.
 	HistoryLength func(ctx context.Context, workflowID string) (int64, error)
-	// Affinity counts the affinity lookups of calls with sessions, by pool.
-	Affinity interface {
-		Pools() map[string]affinity.PoolStats
-	}
 	// Sessions counts what happens to sessions.
 	Sessions *SessionStats
 	// LiveSessions counts the live sessions, by the kind of their store; it may take a moment.

@@ -24,7 +24,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/affinity"
 )
 
 func TestTheStateOfAWorkerFollowsFromItsProcess(t *testing.T) {
@@ -240,7 +239,7 @@ type idleGateway struct{}
 func (idleGateway) Snapshot() gateway.Snapshot {
 	return gateway.Snapshot{Snapshot: pool.Snapshot{Health: pool.Health{ControlPlane: true},
 		Pools: []pool.PoolSnapshot{{
-			Pool: "p", NotReleased: 2, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
+			Pool: "p", NotReleased: 2, Hits: 1, Misses: 1, Bindings: 1, Refused: map[api.Code]int64{api.CodeQueueFull: 1},
 			Calls: prometheus.MustNewMetricWithExemplars(
 				prometheus.MustNewConstHistogram(callSeconds.desc, 3, 3, map[float64]uint64{0.1: 1, 1: 2}, "p"),
 				prometheus.Exemplar{Value: 0.5, Timestamp: time.Unix(1, 0),
@@ -261,7 +260,7 @@ func (noProcesses) AbandonedFunctions() int  { return 0 }
 
 // testConfig is that of an agent without tracing, whose pool has one worker.
 func testConfig() Config {
-	return Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: affinity.New(nil),
+	return Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{},
 		SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
 		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		Sessions: NewSessionStats(), LiveSessions: func(context.Context) map[string]int { return nil },
@@ -314,10 +313,6 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	for _, m := range catalogue {
 		known[m.Name] = true
 	}
-	bound := affinity.New(nil)
-	bound.Put("p", "s", "p/0", func(string, bool) bool { return true })
-	bound.Lookup("p", "s")
-	bound.Lookup("p", "none")
 	counted := NewSessionStats()
 	counted.Opened("embedded")
 	counted.Used("embedded", "create", time.Second, api.Errorf(api.CodeStoreFull, "the store is full"))
@@ -326,7 +321,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	counted.Removed("embedded", sessions.Expired, 3)
 	counted.Moved(true)
 	c := testConfig()
-	c.Affinity, c.Sessions = bound, counted
+	c.Sessions = counted
 	c.Status = func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{Size: 2, Ready: 1, Stopping: true}, nil
 	}
