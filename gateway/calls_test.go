@@ -139,6 +139,9 @@ func TestCallsPerMinuteAreLimited(t *testing.T) {
 	a.requireProblem(t, 429, api.CodeRateLimited)
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 	require.Positive(t, a.problem.RetryAfterMS)
+	path := "/v1/leases/" + e.lease(0, "me").ID + "/call/echo"
+	e.do("POST", path, "x").requireProblem(t, 429, api.CodeRateLimited)
+	e.do("POST", path, "x").requireProblem(t, 429, api.CodeRateLimited)
 }
 
 func TestStreamArrivesChunkByChunk(t *testing.T) {

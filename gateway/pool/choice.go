@@ -107,7 +107,7 @@ func (u *upstream) loadLocked(key string, now time.Time) (load int, free bool) {
 		return 0, false
 	}
 	load = u.currentLoadLocked()
-	return load, load < u.capacity() && !u.pool.rateLimitedLocked(u, now)
+	return load, load < u.capacity() && u.rateWaitLocked(now) == 0
 }
 
 // currentLoadLocked counts the calls on the worker. A cancelled call keeps its slot until the worker has given it up.
@@ -201,10 +201,13 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a lease.Authority, now tim
 			"%s was taken over from an earlier agent, and its worker has not claimed it yet", u.worker).After(time.Second)
 	case verdict == lease.HasExpired:
 		return rejected, errExpired(leaseID(ref))
-	case verdict == lease.Admitted:
-		return admitted, nil
+	case verdict != lease.Admitted:
+		return unverified, nil
 	}
-	return unverified, nil
+	if wait := u.rateWaitLocked(now); wait > 0 {
+		return rejected, errRateLimited(u.worker, u.spec.Limits.CallsPerMinute, wait)
+	}
+	return admitted, nil
 }
 
 // suspendedLocked is why no call of the pool waits for the worker, nil if one may.

@@ -302,25 +302,13 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 		if t.kind == underLease {
 			l = u.lease
 		}
-		if err := p.startLocked(c, u, l, now); err != nil {
-			return nil, rejected, err
-		}
+		u.startLocked(c, l, now)
 		c.queued()
 	case mustQueue:
 		w, err := p.enqueueLocked(c, t, now)
 		return w, admission, err
 	}
 	return nil, admission, err
-}
-
-// startLocked puts the call in flight on the upstream, under a lease or without one, unless the worker has used up its
-// rate.
-func (p *poolState) startLocked(c *Call, u *upstream, l *activeLease, now time.Time) error {
-	if err := p.countRateLocked(u, now); err != nil {
-		return err
-	}
-	u.startLocked(c, l, now)
-	return nil
 }
 
 // awaitAlone waits until the calls from before the lease have ended and the process of the call's key runs, and

@@ -24,11 +24,10 @@ type poolState struct {
 	stats      poolStats
 
 	mu        sync.Mutex
-	order     []*upstream            // the incarnations that live here, by worker and number; see incarnations.go
-	older     int                    // how many of them are not the newest of their worker
-	queue     *queue                 // of calls, and of clients that wait for a lease
-	rates     map[string]*rateWindow // by worker; outlives incarnations
-	spec      spec.Spec              // the newest seen
+	order     []*upstream // the incarnations that live here, by worker and number; see incarnations.go
+	older     int         // how many of them are not the newest of their worker
+	queue     *queue      // of calls, and of clients that wait for a lease
+	spec      spec.Spec   // the newest seen
 	specKnown bool
 	timeout   atomic.Int64 // call.timeout of spec, for readers without the lock; 0 until it is known
 	chosen    int64        // the highest of any upstream
@@ -48,7 +47,7 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
-		stats: newPoolStats(), rates: make(map[string]*rateWindow), held: make(map[string]*upstream), queue: newQueue(),
+		stats: newPoolStats(), held: make(map[string]*upstream), queue: newQueue(),
 	}
 }
 
@@ -81,7 +80,6 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(api.Deployed, 1) })
 	}
 	p.setSpecLocked(*u.spec)
-	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
 	p.watch(u)
 	p.notify()
 	return u

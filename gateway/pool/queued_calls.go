@@ -199,9 +199,7 @@ func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter 
 			w.started <- nil
 			continue
 		}
-		if p.startLocked(w.call, u, nil, now) != nil {
-			break
-		}
+		u.startLocked(w.call, nil, now)
 		p.queue.Remove(w)
 		begun = append(begun, w)
 	}

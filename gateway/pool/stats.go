@@ -27,6 +27,7 @@ type poolStats struct {
 type workerStats struct {
 	callCount
 	granted, refused int64
+	rate             rateWindow   // of calls, if limits.calls_per_minute is set
 	ended            []endedUsage // newest last
 	goneSince        time.Time    // zero while the worker has an upstream
 }

@@ -212,6 +212,9 @@ func (u *upstream) awaitIdle(ctx context.Context) error {
 func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
 	u.inFlight++
+	if u.spec.Limits.CallsPerMinute > 0 {
+		u.stats.rate.add(now)
+	}
 	c.setLocked()[c] = struct{}{}
 	if l != nil {
 		u.yieldLocked(c)
