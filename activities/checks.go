@@ -26,7 +26,7 @@ func (m *monitor) replacement(ctx context.Context) (api.Cause, string) {
 			sample = fresh
 		}
 	}
-	done := m.host.served(p)
+	done := servedBy(p)
 	m.sampled(sample, done, r.Health)
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."

@@ -46,9 +46,9 @@ type served struct {
 	counted         bool
 }
 
-// served returns what an incarnation has done so far.
-func (h *Host) served(p *process.Process) served {
-	s := served{requests: h.requestCount(p)}
+// servedBy returns what an incarnation has done so far.
+func servedBy(p *process.Process) served {
+	s := served{requests: p.Served().Usage().Requests}
 	if s.calls, s.counted = p.Counts()[counterAPICalls]; !s.counted {
 		s.calls = s.requests
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/limits"
 )
@@ -17,7 +18,7 @@ type DataPlane interface {
 	// Endpoint returns the base URL for calls under a lease.
 	Endpoint() string
 	// Resume continues with a process that an earlier agent has served; see dispatch.Dispatcher.
-	Resume(p *process.Process, usage api.Usage, suspended *api.Suspension, lease *api.Lease)
+	Resume(p *process.Process, suspended *api.Suspension, lease *api.Lease)
 	// Drain stops new calls to an incarnation and waits until none is in flight or ctx ends.
 	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
 	// Claim records that the workflow of a process that was taken over has claimed it.
@@ -31,15 +32,10 @@ type DataPlane interface {
 	EndSuspension(ctx context.Context, r api.ResumeRequest) api.ResumeResult
 	// Suspension returns the newest suspension of an incarnation, nil if there was none.
 	Suspension(worker string, incarnation int64) *api.Suspension
-	// Usage returns the calls of an incarnation so far, and how many are in flight.
-	Usage(worker string, incarnation int64) (api.Usage, int)
 	// NotifyAt calls notify, once, when an incarnation has served so many calls; 0 is never.
 	NotifyAt(worker string, incarnation, calls int64, notify func())
 	// Lease returns the client's lease on an incarnation as far as the gateway knows; nil if it knows none.
 	Lease(worker string, incarnation int64) *api.Lease
-	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to
-	// be counted.
-	FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage
 }
 
 // Host implements the activities that start, observe and stop the processes of one host.
@@ -81,17 +77,13 @@ type Host struct {
 const finalUsageTimeout = 500 * time.Millisecond
 
 // finalUsage returns the usage of a process that has ended.
-func (h *Host) finalUsage(p *process.Process) *api.Usage {
+func finalUsage(p *process.Process) *api.Usage {
 	ctx, cancel := context.WithTimeout(context.Background(), finalUsageTimeout)
 	defer cancel()
-	usage := h.DataPlane.FinalUsage(ctx, p.Worker(), p.Incarnation())
+	for p.Served().InFlight.Load() > 0 && sleep.For(ctx.Done(), time.Millisecond) {
+	}
+	usage := p.Served().Usage()
 	return &usage
-}
-
-// requestCount returns the number of requests an incarnation has served.
-func (h *Host) requestCount(p *process.Process) int64 {
-	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-	return usage.Requests
 }
 
 // toSample returns nil for the zero Sample.

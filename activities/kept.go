@@ -42,7 +42,7 @@ func (h *Host) Release() []api.ProcessUsage {
 	s.mu.Unlock()
 	var all []api.ProcessUsage
 	for p, m := range monitors {
-		usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+		usage := p.Served().Usage()
 		m.kept = keptNote{Usage: usage, Suspension: h.DataPlane.Suspension(p.Worker(), p.Incarnation()),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation())}
 		all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
@@ -96,8 +96,8 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 	return text
 }
 
-// Resume observes a process that was taken over, and has the gateway continue with its calls so far, its suspension and
-// its lease. It fails for the note of another release.
+// Resume observes a process that was taken over, continues with the count of its calls, and has the gateway continue
+// with its suspension and its lease. It fails for the note of another release.
 func (h *Host) Resume(kept process.Kept) error {
 	var note keptNote
 	if err := json.Unmarshal(kept.Note, &note); err != nil {
@@ -106,7 +106,8 @@ func (h *Host) Resume(kept process.Kept) error {
 	if note.Watch.Worker != kept.Worker() {
 		return fmt.Errorf("the previous agent left no instructions to observe %s", kept.Worker())
 	}
-	h.DataPlane.Resume(kept.Process, note.Usage, note.Suspension, note.Lease)
+	kept.Served().Restore(note.Usage)
+	h.DataPlane.Resume(kept.Process, note.Suspension, note.Lease)
 	h.monitor(kept.Process, note.RunID, note.Watch, note.Baseline)
 	return nil
 }

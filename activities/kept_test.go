@@ -66,7 +66,7 @@ func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "left no instructions to observe p/1")
 }
 
-// rememberingDataPlane is a gateway that has counted a call, has a suspension, and knows a lease.
+// rememberingDataPlane is a gateway that has a suspension, and knows a lease.
 type rememberingDataPlane struct{ idleDataPlane }
 
 func (rememberingDataPlane) Lease(string, int64) *api.Lease {
@@ -76,15 +76,11 @@ func (rememberingDataPlane) Lease(string, int64) *api.Lease {
 // resumedDataPlane is the gateway of the next agent.
 type resumedDataPlane struct {
 	idleDataPlane
-	resumed func(api.Usage, *api.Suspension, *api.Lease)
+	resumed func(*api.Suspension, *api.Lease)
 }
 
-func (r resumedDataPlane) Resume(_ *process.Process, u api.Usage, s *api.Suspension, l *api.Lease) {
-	r.resumed(u, s, l)
-}
-
-func (rememberingDataPlane) Usage(string, int64) (api.Usage, int) {
-	return api.Usage{Requests: 1}, 0
+func (r resumedDataPlane) Resume(_ *process.Process, s *api.Suspension, l *api.Lease) {
+	r.resumed(s, l)
 }
 
 func (rememberingDataPlane) Suspension(string, int64) *api.Suspension {
@@ -95,14 +91,16 @@ func (rememberingDataPlane) Suspension(string, int64) *api.Suspension {
 func TestWhatTheGatewayKnowsIsHandedOver(t *testing.T) {
 	o := newObservedHost(t)
 	o.DataPlane = rememberingDataPlane{}
-	p := o.start()
+	p, served := o.start(), api.Usage{Requests: 3, Failed: 1, TotalMS: 7}
+	p.Served().Restore(served)
 	usage := o.Release()
-	require.Equal(t, []api.ProcessUsage{{Process: o.request.Process, Usage: api.Usage{Requests: 1}}}, usage)
+	require.Equal(t, []api.ProcessUsage{{Process: o.request.Process, Usage: served}}, usage)
 	kept := process.Kept{Process: p, Note: o.Note(p)}
+	p.Served().Restore(api.Usage{})
 	resumed := false
-	o.DataPlane = resumedDataPlane{resumed: func(usage api.Usage, suspended *api.Suspension, lease *api.Lease) {
+	o.DataPlane = resumedDataPlane{resumed: func(suspended *api.Suspension, lease *api.Lease) {
 		resumed = true
-		require.Equal(t, api.Usage{Requests: 1}, usage)
+		require.Equal(t, served, p.Served().Usage())
 		require.Equal(t, rememberingDataPlane{}.Suspension("p/1", 3), suspended)
 		require.Equal(t, rememberingDataPlane{}.Lease("p/1", 3), lease)
 	}}

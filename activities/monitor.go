@@ -115,7 +115,7 @@ func (m *monitor) current() api.WatchRequest {
 
 func (m *monitor) notify(result api.WatchResult) {
 	if result.Usage == nil {
-		usage, _ := m.host.DataPlane.Usage(m.p.Worker(), m.p.Incarnation())
+		usage := m.p.Served().Usage()
 		result.Usage = &usage
 	}
 	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
@@ -138,7 +138,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	for {
 		select {
 		case <-ended:
-			m.notify(m.host.exited(m.p))
+			m.notify(exited(m.p))
 			return true
 		case <-released:
 			return false
@@ -251,14 +251,14 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 	var heartbeat api.HostHeartbeat
 	for _, m := range watched {
 		p := m.p
-		usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 		limits, info := p.Limits(), p.Info()
 		var key *api.KeyUse
 		if use := p.Used(); use != nil && use.Key != "" {
 			key = &api.KeyUse{Key: api.ShownKey(use.Key), Since: use.Since}
 		}
 		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
-			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
+			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+			Usage:   p.Served().Usage(), InFlight: int(p.Served().InFlight.Load()),
 			Sample: toSample(p.LatestSample()), Assessment: m.assessment(),
 			Number: info.Number, Key: key, UptimeMS: time.Since(info.ReadyAt).Milliseconds(),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory),
@@ -278,7 +278,7 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 				Exit: &lifecycle.Exit{Error: unknownProcess}}
 		}
 		if p.HasEnded() {
-			return h.exited(p)
+			return exited(p)
 		}
 		h.Observer.Watching(r)
 		problem := ""
@@ -293,8 +293,8 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 }
 
 // exited is the observation of a process that has ended.
-func (h *Host) exited(p *process.Process) api.WatchResult {
+func exited(p *process.Process) api.WatchResult {
 	exit := p.Exit()
 	return api.WatchResult{Event: api.WatchExited, Reason: exit.Reason, Exit: &exit.Exit,
-		Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
+		Sample: toSample(p.LatestSample()), Usage: finalUsage(p)}
 }

@@ -68,7 +68,7 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	if err != nil {
 		return api.StopResult{}, fromProcess(err)
 	}
-	return api.StopResult{Exit: exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}, nil
+	return api.StopResult{Exit: exit.Exit, Reason: exit.Reason, Usage: finalUsage(p)}, nil
 }
 
 // Reset makes a worker discard the state that the holder of an expired lease left. A failed reset is not an error:

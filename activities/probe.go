@@ -18,7 +18,7 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 		}
 		if p.HasEnded() {
 			exit := p.Exit()
-			return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: h.finalUsage(p)}
+			return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: finalUsage(p)}
 		}
 		result := api.ProbeResult{Healthy: true}
 		began := time.Now()
@@ -29,12 +29,12 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 				result.Healthy, result.Reason = false, err.Error()
 			}
 		}
-		usage, _ := h.DataPlane.Usage(r.Worker, r.Incarnation)
+		usage := p.Served().Usage()
 		result.Usage = &usage
 		if sample, err := p.Sample(ctx); err == nil {
 			result.Sample = toSample(sample)
 			if m := h.monitors.of(p); m != nil { // it has not ended
-				m.sampled(sample, h.served(p), r.Health)
+				m.sampled(sample, servedBy(p), r.Health)
 				result.Assessment = m.assessment()
 			}
 		}

@@ -85,10 +85,10 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process) (memory
 	if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending; its last sample is good enough
 		sample = fresh
 	}
-	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	load := 0.0
 	if m := h.monitors.of(p); m != nil { // it has not ended
-		load = m.health.load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
+		load = m.health.load(p.Served().Usage().TotalMS, time.Now(), p.Info().ReadyAt) /
+			float64(max(1, p.Spec().Pool.MaxInflight))
 	}
 	score := h.Score(p.Worker(), p.Incarnation())
 	claim := func(use, minimum, ceiling int64) policy.Claim { // a ceiling of 0 means none

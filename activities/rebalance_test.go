@@ -24,7 +24,7 @@ func (idleDataPlane) SetHealth(string, int64, string)       {}
 func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
 	return api.DrainResult{}
 }
-func (idleDataPlane) Resume(*process.Process, api.Usage, *api.Suspension, *api.Lease) {}
+func (idleDataPlane) Resume(*process.Process, *api.Suspension, *api.Lease) {}
 func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
 	return api.Usage{}, nil
 }
@@ -35,10 +35,6 @@ func (idleDataPlane) EndSuspension(context.Context, api.ResumeRequest) api.Resum
 	return api.ResumeResult{}
 }
 func (idleDataPlane) Suspension(string, int64) *api.Suspension { return nil }
-func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage {
-	return api.Usage{Requests: 3}
-}
-func (idleDataPlane) Usage(string, int64) (api.Usage, int) { return api.Usage{}, 0 }
 
 func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")

@@ -86,7 +86,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	if err := h.probation(ctx, p, policy.Recovery(r.Spec.Recovery).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeStartFailed), nil,
-			api.StartFailedDetails{Usage: *h.finalUsage(p)})
+			api.StartFailedDetails{Usage: *finalUsage(p)})
 	}
 	if h.Epoch() != epoch { // the worker would not learn of this process's end
 		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)

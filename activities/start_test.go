@@ -35,6 +35,12 @@ func startThatExits(t *testing.T, h *activities.Host, r api.StartRequest) error 
 	release := filepath.Join(t.TempDir(), "exit")
 	r.Spec.Pool.Command = []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.01; done; exit 3`, release}
 	h.Started = func(p *process.Process) {
+		p.Served().Restore(api.Usage{Requests: 2})
+		p.Served().InFlight.Add(1)
+		p.AfterEnd(func() {
+			p.Served().Add(true, time.Second)
+			p.Served().InFlight.Add(-1)
+		})
 		require.NoError(t, os.WriteFile(release, nil, 0o600))
 		<-p.Done()
 	}
@@ -151,7 +157,7 @@ func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
 	require.Contains(t, failure.Message(), "within its probation of 500ms: exited with code 3")
 	var details api.StartFailedDetails
 	require.NoError(t, failure.Details(&details))
-	require.EqualValues(t, 3, details.Usage.Requests, "calls before its end count")
+	require.EqualValues(t, 3, details.Usage.Requests, "so does the call that ended with it")
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {

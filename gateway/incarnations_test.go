@@ -55,8 +55,8 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 			e.control.add("p/0", 2)
 			require.Zero(t, e.gateway.Drain(t.Context(), "p/0", 1).CallsCut)
 			require.EqualValues(t, 2, call())
-			usage, _ := e.gateway.Usage("p/0", 1)
-			require.EqualValues(t, c.served[1], usage.Requests, "each incarnation has its own count")
+			first, _ := e.processes.Get("p/0", 1)
+			require.EqualValues(t, c.served[1], first.Served().Usage().Requests, "each incarnation has its own count")
 		})
 	}
 }

@@ -163,9 +163,9 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
 	e.finish("a", held)
 	require.Equal(t, api.DrainResult{}, await(t, drained), "the gateway does not return a client's lease")
-	usage, inFlight := e.gateway.Usage("p/0", 1)
-	require.Equal(t, int64(1), usage.Requests)
-	require.Zero(t, inFlight)
+	p, _ := e.processes.Get("p/0", 1)
+	require.EqualValues(t, 1, p.Served().Usage().Requests)
+	require.Zero(t, p.Served().InFlight.Load())
 }
 
 func TestCheckinWaitsForCallsInFlight(t *testing.T) {
@@ -251,7 +251,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 				require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})))
 			}
 			e.control.setDown(c.down)
-			e.gateway.Resume(p, api.Usage{}, nil, recorded)
+			e.gateway.Resume(p, nil, recorded)
 			if !c.down {
 				e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100").requireProblem(t, 504,
 					api.CodeDeadlineExceeded)

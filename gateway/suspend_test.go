@@ -230,22 +230,17 @@ func (e *env) replaceGateway() {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	require.NoError(e.t, e.gateway.Leave(ctx))
-	type known struct {
-		usage     api.Usage
-		suspended *api.Suspension
-	}
-	all := map[*process.Process]known{}
+	all := map[*process.Process]*api.Suspension{}
 	for _, p := range e.processes.List() {
-		usage, _ := e.gateway.Usage(p.Worker(), p.Incarnation())
-		all[p] = known{usage, e.gateway.Suspension(p.Worker(), p.Incarnation())}
+		all[p] = e.gateway.Suspension(p.Worker(), p.Incarnation())
 	}
 	require.NoError(e.t, e.gateway.Close(ctx))
 	for p := range all { // as wire.HandOver does: a call that the last gateway has cancelled wakes nobody in the next one
 		require.Eventually(e.t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll)
 	}
 	e.openGateway()
-	for p, k := range all {
-		e.gateway.Resume(p, k.usage, k.suspended, nil)
+	for p, suspended := range all {
+		e.gateway.Resume(p, suspended, nil)
 		e.gateway.Claim(p.Worker(), p.Incarnation())
 	}
 }
@@ -257,7 +252,7 @@ func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T
 	require.NoError(t, err)
 	e.control.add("p/0", 1)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
-	e.gateway.Resume(p, api.Usage{}, nil, nil)
+	e.gateway.Resume(p, nil, nil)
 	e.gateway.Claim("p/0", 1)
 	refused := e.do("POST", to(0, "echo"), "x")
 	refused.requireProblem(t, 503, api.CodeSuspended)

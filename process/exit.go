@@ -91,11 +91,11 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-// exitRecord is what Get finds of an incarnation that has ended: its exit and its latest sample. It keeps neither the
-// connection with its buffers nor the output and the spec in memory.
+// exitRecord is what Get finds of an incarnation that has ended: its exit, its latest sample and what it has served. It
+// keeps neither the connection with its buffers nor the output and the spec in memory.
 func (p *Process) exitRecord() *Process {
 	r := &Process{supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{}, logs: &logs.Output{},
-		exited: closedChan, done: closedChan}
+		served: p.served, exited: closedChan, done: closedChan}
 	r.head = r
 	r.inForce.Store(&limitsInForce{})
 	r.meter.Restore(p.LatestSample())

@@ -40,6 +40,7 @@ type Process struct {
 	logger     *slog.Logger // the agent's, about this incarnation
 	members    *tree.MemberSet
 	meter      tree.Meter
+	served     *Served
 
 	// Set by the start, before anybody else sees the process.
 	child     bool          // of this program, which alone reaps it; not each that was taken over is

@@ -184,10 +184,10 @@ func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *P
 	if last := launch.after; last != nil {
 		p.head, p.number, p.before = last.head, last.number+1, last.Counts()
 		p.logs, p.logger, p.unhealthy, p.done = last.logs, last.logger, last.unhealthy, last.done
-		p.greeting = last.Greeting()
+		p.served, p.greeting = last.served, last.Greeting()
 		return p
 	}
-	p.head, p.number = p, 1
+	p.head, p.number, p.served = p, 1, &Served{}
 	p.logs = s.logs.Output(launch.Worker, launch.Incarnation)
 	p.logger = s.logger.With("worker", k.worker, "incarnation", k.incarnation)
 	p.unhealthy, p.done, p.exceeded = make(chan string, 1), make(chan struct{}), make(chan struct{})

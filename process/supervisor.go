@@ -106,8 +106,8 @@ func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
 	return slices.Sorted(maps.Keys(s.host.Controllers)), s.noCgroups
 }
 
-// Get returns a live incarnation, or a record of one of the last 1,000 that ended here, whose Done is closed: its Exit
-// and its LatestSample.
+// Get returns a live incarnation, or a record of one of the last 1,000 that ended here, whose Done is closed: its Exit,
+// its LatestSample and what it has Served.
 func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,9 +113,9 @@ func (u *upstream) loadLocked(key string, now time.Time) (load int, free bool) {
 // currentLoadLocked counts the calls on the worker. A cancelled call keeps its slot until the worker has given it up.
 func (u *upstream) currentLoadLocked() int {
 	if u.conn != nil {
-		return max(u.inFlight, u.conn.InFlight())
+		return max(u.inFlight(), u.conn.InFlight())
 	}
-	return u.inFlight
+	return u.inFlight()
 }
 
 // capacity is the number of calls that the worker may have in flight.

@@ -353,9 +353,6 @@ func (c *Call) finish(err error) {
 	if !u.is(gone) && c.refusedLocked(err) {
 		p.markGoneLocked(u) // else it would get every further call, for none is in flight on it
 	}
-	if u.inFlight == 0 && u.is(gone) && ended(u.process) { // else watch removes it
-		p.removeIfIdleLocked(u)
-	}
 	var buffer [2]*waiter // for the usual one, without an allocation
 	begun := buffer[:0]
 	begun = p.startQueuedLocked(now, begun)

@@ -62,14 +62,13 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 		return u
 	}
 	newest := p.newestLocked(proc.Worker())
-	// a second upstream of an ended process would hide the counts of the first
 	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
 	u := newUpstream(p, proc)
 	at, _ := p.placeLocked(u.worker, u.incarnation)
 	p.order = slices.Insert(p.order, at, u)
-	if newest != nil { // it stays until it is removed: its usage is still to be reported
+	if newest != nil { // it stays until its process has ended
 		p.older++
 		if newest.incarnation < u.incarnation && ended(newest.process) {
 			p.markGoneLocked(newest)
@@ -132,11 +131,19 @@ func (p *poolState) takeOut(u *upstream) {
 	}
 }
 
-// remove forgets an upstream that is out of service.
+// remove takes the upstream out of service and forgets it, but for its calls in flight. From then on a lease on it is
+// rejected by its number alone.
 func (p *poolState) remove(u *upstream) {
 	p.takeOut(u)
 	p.mu.Lock()
-	p.removeIfIdleLocked(u)
+	if at, found := p.placeLocked(u.worker, u.incarnation); found && p.order[at] == u {
+		p.order = slices.Delete(p.order, at, at+1)
+		if p.newestLocked(u.worker) != nil {
+			p.older--
+		} else {
+			u.stats.goneSince = time.Now()
+		}
+	}
 	p.mu.Unlock()
 	p.notify()
 }
@@ -163,20 +170,6 @@ func (p *poolState) markGoneLocked(u *upstream) {
 	u.leases = u.leases.End("the process has ended")
 	p.changes.Announce()
 	p.notify()
-}
-
-// removeIfIdleLocked removes the upstream unless calls are in flight. From then on a lease on it is rejected by its
-// number alone.
-func (p *poolState) removeIfIdleLocked(u *upstream) {
-	at, found := p.placeLocked(u.worker, u.incarnation)
-	if u.inFlight > 0 || !found || p.order[at] != u {
-		return
-	}
-	u.stats.rememberEnded(u)
-	p.order = slices.Delete(p.order, at, at+1)
-	if p.newestLocked(u.worker) != nil {
-		p.older--
-	}
 }
 
 func (p *poolState) setSpecLocked(s spec.Spec) {
@@ -228,7 +221,7 @@ func (p *poolState) shut() {
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their
 // end.
 func (p *poolState) awaitIdle(ctx context.Context) error {
-	idle := func() bool { return !slices.ContainsFunc(p.order, func(u *upstream) bool { return u.inFlight > 0 }) }
+	idle := func() bool { return !slices.ContainsFunc(p.order, func(u *upstream) bool { return u.inFlight() > 0 }) }
 	if p.await(ctx, idle) == nil {
 		return nil
 	}

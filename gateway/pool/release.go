@@ -23,7 +23,7 @@ const maxReleased = 10_000
 // calls in the queue.
 func (u *upstream) holdSessionsLocked() {
 	p := u.pool
-	if u.releasing || u.is(gone) || u.calls.requests+int64(u.inFlight) == 0 ||
+	if u.releasing || u.is(gone) || u.served.Usage().Requests+u.served.InFlight.Load() == 0 ||
 		!u.offersHookLocked(api.HookSessionRelease) {
 		return
 	}

@@ -197,7 +197,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 		u.pool.mu.Unlock()
 		return result
 	}
-	s.CallsCut = max(s.CallsCut, u.inFlight) // no call has started since the first order
+	s.CallsCut = max(s.CallsCut, u.inFlight()) // no call has started since the first order
 	if err == nil {
 		s.LeaseID = leaseID(ref)
 	} else {
@@ -299,11 +299,11 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	u.retireLocked()
 	u.holdSessionsLocked()
 	u.pool.mu.Unlock()
-	_ = u.awaitIdle(ctx) // CallsCut counts the calls that remain
+	_ = u.pool.await(ctx, func() bool { return u.inFlight() == 0 }) // CallsCut counts those that remain
 	u.releaseSessions(ctx)
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	return api.DrainResult{CallsCut: u.inFlight}
+	return api.DrainResult{CallsCut: u.inFlight()}
 }
 
 // retireLocked takes the incarnation out of service permanently. That withdraws a suspension, and refuses a later one.

@@ -155,7 +155,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 			w.Incarnation, w.Draining = u.incarnation, u.is(draining)
 		}
 		w.Leased = w.Leased || u.leaseInUseLocked(now) != nil
-		w.InFlight += u.inFlight
+		w.InFlight += u.inFlight()
 	}
 	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
 	return s

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,9 +28,8 @@ type poolStats struct {
 type workerStats struct {
 	callCount
 	granted, refused int64
-	rate             rateWindow   // of calls, if limits.calls_per_minute is set
-	ended            []endedUsage // newest last
-	goneSince        time.Time    // zero while the worker has an upstream
+	rate             rateWindow // of calls, if limits.calls_per_minute is set
+	goneSince        time.Time  // zero while the worker has an upstream
 }
 
 // workerStatsExpiry is how long a worker without a process here is still reported: for a scrape or two, so that its
@@ -75,20 +75,9 @@ func (p *poolState) workerStatsLocked(worker string, now time.Time) *workerStats
 
 // expireStatsLocked drops the counts of workers that have had no upstream for workerStatsExpiry.
 func (p *poolState) expireStatsLocked(now time.Time) {
-	here := make(map[string]bool, len(p.order))
-	for _, u := range p.order {
-		here[u.worker] = true
-	}
-	for worker, s := range p.stats.workers {
-		switch {
-		case here[worker]:
-			s.goneSince = time.Time{}
-		case s.goneSince.IsZero():
-			s.goneSince = now
-		case now.Sub(s.goneSince) >= workerStatsExpiry:
-			delete(p.stats.workers, worker)
-		}
-	}
+	maps.DeleteFunc(p.stats.workers, func(_ string, s *workerStats) bool {
+		return !s.goneSince.IsZero() && now.Sub(s.goneSince) >= workerStatsExpiry
+	})
 }
 
 // emitFailure emits that a call failed after a worker was chosen for it. A caller that left is not a failure.

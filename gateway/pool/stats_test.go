@@ -24,10 +24,11 @@ func TestCountingACallDoesNotAllocate(t *testing.T) {
 func TestWorkerStatsExpire(t *testing.T) {
 	p, now := newPoolState(nil, "p"), time.Now()
 	p.workerStatsLocked("p/0", now).add(false, time.Second)
-	p.expireStatsLocked(now)
+	p.expireStatsLocked(now.Add(time.Hour))
+	p.stats.workers["p/0"].goneSince = now
 	p.expireStatsLocked(now.Add(workerStatsExpiry - 1))
 	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests, "the worker came back and continues its counts")
-	p.expireStatsLocked(now)
+	p.stats.workers["p/0"].goneSince = now
 	p.workerStatsLocked("p/1", now.Add(workerStatsExpiry))
 	require.NotContains(t, p.stats.workers, "p/0")
 	require.Contains(t, p.stats.workers, "p/1")

@@ -25,8 +25,8 @@ func TestASuspensionThatIsBeingWithdrawnFencesNothing(t *testing.T) {
 func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 	e, proc, p := served(t)
 	u := p.upstreamOf(proc)
-	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
-	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
+	locked(u.pool, func() int64 { return u.served.InFlight.Add(1) })
+	t.Cleanup(func() { locked(u.pool, func() int64 { return u.served.InFlight.Add(-1) }) })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
@@ -38,8 +38,8 @@ func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
 func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
 	e, proc, p := served(t)
 	u := p.upstreamOf(proc)
-	locked(u.pool, func() int { u.inFlight++; return u.inFlight })
-	t.Cleanup(func() { locked(u.pool, func() int { u.inFlight--; return u.inFlight }) })
+	locked(u.pool, func() int64 { return u.served.InFlight.Add(1) })
+	t.Cleanup(func() { locked(u.pool, func() int64 { return u.served.InFlight.Add(-1) }) })
 	ended := make(chan api.SuspendResult, 1)
 	order := api.SuspendRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 1}
 	go func() { ended <- e.dispatcher.Suspend(t.Context(), order) }()

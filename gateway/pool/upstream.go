@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -19,9 +18,10 @@ type upstream struct {
 	worker      string
 	incarnation int64
 	process     *process.Process
-	spec        *spec.Spec    // shared
-	plain       PlainUpstream // of protocol none
-	verifying   chan struct{} // one token: its owner may ask the workflow whether a lease counts
+	spec        *spec.Spec      // shared
+	plain       PlainUpstream   // of protocol none
+	verifying   chan struct{}   // one token: its owner may ask the workflow whether a lease counts
+	served      *process.Served // of the process
 	stats       *workerStats
 
 	conn *wire.Conn // nil for protocol none; isolated workers get another with each process
@@ -42,9 +42,7 @@ type upstream struct {
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
 	// been.
 	releasing bool
-	inFlight  int
-	calls     callCount // of the whole incarnation
-	notifyAt  int64     // the number of its calls at which notify is called, once; 0 for never
+	notifyAt  int64 // the number of its calls at which notify is called, once; 0 for never
 	notify    func()
 	errors    callErrors
 	chosen    int64 // about the number of calls it was chosen for; equals alternate by it
@@ -81,7 +79,7 @@ type activeLease struct {
 func newUpstream(p *poolState, proc *process.Process) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
-		conn: proc.Conn(), verifying: make(chan struct{}, 1),
+		served: proc.Served(), conn: proc.Conn(), verifying: make(chan struct{}, 1),
 		score: 100, chosen: p.chosen, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
@@ -194,7 +192,7 @@ func (u *upstream) busyLocked() bool { return !u.is(gone) && u.currentLoadLocked
 // aloneLocked reports whether calls under the lease may reach the process.
 func (u *upstream) aloneLocked(l *activeLease) bool {
 	if !l.alone { // none of its own has been sent
-		others := u.inFlight - len(l.calls)
+		others := u.inFlight() - len(l.calls)
 		if u.conn != nil {
 			others = max(others, u.conn.InFlight())
 		}
@@ -203,15 +201,13 @@ func (u *upstream) aloneLocked(l *activeLease) bool {
 	return l.alone
 }
 
-// awaitIdle waits until no call is in flight. It fails if ctx ends first.
-func (u *upstream) awaitIdle(ctx context.Context) error {
-	return u.pool.await(ctx, func() bool { return u.inFlight == 0 })
-}
+// inFlight counts the calls in flight, of the pool and under leases.
+func (u *upstream) inFlight() int { return int(u.served.InFlight.Load()) }
 
 // startLocked puts a call in flight, under a lease or, without one, as a call of the pool.
 func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
-	u.inFlight++
+	u.served.InFlight.Add(1)
 	if u.spec.Limits.CallsPerMinute > 0 {
 		u.stats.rate.add(now)
 	}
@@ -242,7 +238,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		if c.lease != nil {
 			c.lease.count.add(err != nil, took)
 		}
-		u.calls.add(err != nil, took)
+		u.served.Add(err != nil, took)
 		u.notifyCountLocked()
 		u.stats.add(err != nil, took)
 		u.pool.stats.countCall(took, c.traceID)
@@ -252,7 +248,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 		u.closed[fatal] = reason
 	}
 	u.countErrorLocked(c, err, now)
-	if u.inFlight--; u.inFlight == 0 {
+	if u.served.InFlight.Add(-1) == 0 {
 		u.reportFatalLocked()
 	}
 }
@@ -260,7 +256,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 // reportFatalLocked has a worker replaced whose program asked for it, when its calls have ended. A client's lease says
 // so with its checkin.
 func (u *upstream) reportFatalLocked() {
-	if u.is(fatal) && u.lease == nil && u.inFlight == 0 && !u.errors.replaced {
+	if u.is(fatal) && u.lease == nil && u.inFlight() == 0 && !u.errors.replaced {
 		u.errors.replaced = true
 		u.reportLocked(u.closed[fatal], true)
 	}

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,31 +30,13 @@ func (c *callCount) usage() api.Usage {
 	return api.Usage{Requests: c.requests, Failed: c.failed, TotalMS: c.took.Milliseconds()}
 }
 
-// endedKept is how many incarnations of a worker have their counts kept after the end: usually more than an outage of
-// Temporal delays the reports of.
-const endedKept = 16
-
-// rememberEnded keeps the count of the upstream, which is about to be removed.
-func (s *workerStats) rememberEnded(u *upstream) {
-	if u.calls.requests > 0 {
-		s.ended = append(s.ended[max(0, len(s.ended)-endedKept+1):], endedUsage{u.incarnation, u.calls})
-	}
-}
-
-// endedUsage is the count of an incarnation whose process has ended.
-type endedUsage struct {
-	incarnation int64
-	calls       callCount
-}
-
 // Open lets calls of its pool run on a process that has just become ready.
 func (d *Dispatcher) Open(proc *process.Process) { d.enter(proc, func(*upstream) {}) }
 
-// Resume continues with a process that an earlier agent has served: with the count of its calls, its suspension and the
-// lease that counted on it, nil for none. It stays closed until its workflow has said who has leased it.
-func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage, suspended *api.Suspension, lease *api.Lease) {
+// Resume continues with a process that an earlier agent has served: with its suspension and the lease that counted on
+// it, nil for none. It stays closed until its workflow has said who has leased it.
+func (d *Dispatcher) Resume(proc *process.Process, suspended *api.Suspension, lease *api.Lease) {
 	d.enter(proc, func(u *upstream) {
-		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
 		u.resumeSuspensionLocked(suspended)
 		u.resumeLeaseLocked(lease)
 		u.resumeUseLocked()
@@ -90,14 +71,6 @@ func (d *Dispatcher) enter(proc *process.Process, setUp func(*upstream)) {
 	}
 }
 
-// Usage counts the calls of an incarnation since its start, and those in flight.
-func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, inFlight int) {
-	if !d.locked(worker, incarnation, func(u *upstream) { usage, inFlight = u.calls.usage(), u.inFlight }) {
-		return d.endedUsage(worker, incarnation), 0
-	}
-	return usage, inFlight
-}
-
 // NotifyAt calls notify in the background, once, when an incarnation has served so many calls; 0 is never. A later
 // NotifyAt replaces an earlier one.
 func (d *Dispatcher) NotifyAt(worker string, incarnation, calls int64, notify func()) {
@@ -108,7 +81,7 @@ func (d *Dispatcher) NotifyAt(worker string, incarnation, calls int64, notify fu
 }
 
 func (u *upstream) notifyCountLocked() {
-	if u.notifyAt > 0 && u.calls.requests >= u.notifyAt {
+	if u.notifyAt > 0 && u.served.Usage().Requests >= u.notifyAt {
 		u.notifyAt = 0
 		u.pool.dispatcher.work.Go(u.notify)
 	}
@@ -129,34 +102,6 @@ func (u *upstream) leaseInUseLocked(now time.Time) *api.Lease {
 	inUse := u.lease.lease
 	inUse.TTLMS = max(1, u.leases.Expires.Sub(now).Milliseconds())
 	return &inUse
-}
-
-// FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx
-// ends.
-func (d *Dispatcher) FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage {
-	if u := d.upstreamOf(worker, incarnation); u != nil {
-		_ = u.awaitIdle(ctx) // the count leaves out calls still in flight when ctx ends
-	}
-	usage, _ := d.Usage(worker, incarnation)
-	return usage
-}
-
-// endedUsage is the usage of an incarnation without an upstream.
-func (d *Dispatcher) endedUsage(worker string, incarnation int64) api.Usage {
-	p := d.knownPool(api.PoolOf(worker))
-	if p == nil {
-		return api.Usage{}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if stats := p.stats.workers[worker]; stats != nil {
-		for _, e := range stats.ended {
-			if e.incarnation == incarnation {
-				return e.calls.usage()
-			}
-		}
-	}
-	return api.Usage{}
 }
 
 // SetHealth closes an incarnation to calls of its pool for a problem, and opens it again when there is none, for "". A

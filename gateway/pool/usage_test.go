@@ -1,31 +1,15 @@
 package pool
 
 import (
+	"context"
+	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
-
-func TestTheUsageOfTheLastIncarnationsIsKept(t *testing.T) {
-	p := newPoolState(&Dispatcher{}, "p")
-	d := &Dispatcher{pools: map[string]*poolState{"p": p}}
-	stats := p.workerStatsLocked("p/0", time.Now())
-	stats.rememberEnded(&upstream{incarnation: 1})
-	require.Empty(t, stats.ended, "an incarnation without calls is not kept")
-	for incarnation := range int64(endedKept + 2) {
-		u := &upstream{incarnation: incarnation}
-		u.calls.add(false, time.Second)
-		stats.rememberEnded(u)
-	}
-	require.Len(t, stats.ended, endedKept)
-	require.Zero(t, d.endedUsage("p/0", 1))
-	require.EqualValues(t, 1, d.endedUsage("p/0", 2).Requests)
-	require.EqualValues(t, 1, d.endedUsage("p/0", endedKept+1).Requests)
-	require.Zero(t, d.endedUsage("p/1", 2))
-}
 
 // served returns an env whose process of p/0 has served one call, with that process and its pool.
 func served(t *testing.T) (e *env, proc *process.Process, p *poolState) {
@@ -35,25 +19,26 @@ func served(t *testing.T) (e *env, proc *process.Process, p *poolState) {
 	return e, proc, e.dispatcher.knownPool("p")
 }
 
-func (e *env) requireFinalRequests(incarnation, want int64) {
-	e.t.Helper()
-	require.Equal(e.t, want, e.dispatcher.FinalUsage(e.t.Context(), "p/0", incarnation).Requests)
-}
-
-func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
+func TestCallsThatEndAfterTheirProcessCount(t *testing.T) {
 	e, proc, p := served(t)
+	path := e.file("held")
+	call := e.call(context.Background(), "hold", strconv.Quote(path))
+	e.awaitBegan(path)
 	proc.Kill("killed by the test")
 	<-proc.Done()
-	e.requireFinalRequests(1, 1)
+	require.ErrorIs(t, e.await(call).err, api.ErrWorkerCrashed)
+	record, found := e.processes.Get("p/0", 1)
+	require.True(t, found)
+	require.NotSame(t, proc, record)
+	usage := record.Served().Usage()
+	require.Equal(t, []int64{2, 1}, []int64{usage.Requests, usage.Failed})
+	require.Zero(t, record.Served().InFlight.Load())
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.newestLocked("p/0") == nil }) }, timeout,
 		poll)
-	e.requireFinalRequests(1, 1)
-	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "p/0", 2))
-	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "q/0", 1))
 }
 
 // The gateway may learn of a worker's next process before it has seen the previous one end.
-func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
+func TestAProcessThatEndsAfterTheNextHasComeIsRemoved(t *testing.T) {
 	e, old, p := served(t)
 	next := e.start(2)
 	p.mu.Lock() // watch of the old upstream must wait
@@ -62,18 +47,16 @@ func TestUsageIsKeptWhenTheNextProcessComesFirst(t *testing.T) {
 	p.upstreamOfLocked(next)
 	p.mu.Unlock()
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.older == 0 }) }, timeout, poll)
-	e.requireFinalRequests(1, 1)
 }
 
 // The list of processes may name one for a moment after it has ended.
 func TestEndedProcessGetsNoSecondUpstream(t *testing.T) {
-	e, proc, p := served(t)
+	_, proc, p := served(t)
 	first := p.upstreamOf(proc)
 	proc.Kill("killed by the test")
 	<-proc.Done()
 	require.Eventually(t, func() bool { return p.upstreamOf(proc) != first }, timeout, poll, "the first one is removed")
 	require.Nil(t, p.upstreamOf(proc))
-	e.requireFinalRequests(1, 1)
 }
 
 func TestOlderIncarnationKeepsItsUpstreamWhenTheNewestDies(t *testing.T) {
@@ -85,19 +68,13 @@ func TestOlderIncarnationKeepsItsUpstreamWhenTheNewestDies(t *testing.T) {
 	require.Eventually(t, func() bool { return p.upstreamOf(second) != newest }, timeout, poll,
 		"the newest one is removed")
 	require.Same(t, first, p.upstreamOf(proc))
-	proc.Kill("killed by the test")
-	<-proc.Done()
-	e.requireFinalRequests(1, 1)
 }
 
 func TestANotificationComesAtItsCallOnce(t *testing.T) {
 	e := newEnv(t)
-	e.start(1)
+	proc := e.start(1)
 	notified := make(chan int64, 10)
-	e.dispatcher.NotifyAt("p/0", 1, 3, func() {
-		usage, _ := e.dispatcher.Usage("p/0", 1)
-		notified <- usage.Requests
-	})
+	e.dispatcher.NotifyAt("p/0", 1, 3, func() { notified <- proc.Served().Usage().Requests })
 	for range 2 {
 		e.echo()
 	}

@@ -22,7 +22,7 @@ func TestHookThatGivesUpReleasesItsReservation(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, errorOf(e.dispatcher.CallHook(ctx, "p/0", release, "mine")), api.ErrBusy)
 	require.Zero(t, locked(p, p.queue.Len))
-	require.Equal(t, 1, locked(p, func() int { return u.inFlight }))
+	require.Equal(t, 1, locked(p, u.inFlight))
 	held()
 }
 
