@@ -93,8 +93,9 @@ func (p *poolState) watch(u *upstream) {
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(outcome, 1) })
 		p.remove(u)
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.newestLiveLocked(u.worker) == nil { // else the worker goes on with that one
+		last := p.newestLiveLocked(u.worker) == nil // else the worker goes on with that one
+		p.mu.Unlock()
+		if last {
 			p.dispatcher.config.Affinity.UnbindWorker(u.worker)
 		}
 	})

@@ -22,7 +22,7 @@ type State struct {
 	// Hello is the worker's; nil for JSON-RPC.
 	Hello *Hello `json:"hello,omitempty"`
 	// LastID and LastPing keep ids from being used twice.
-	LastID   uint32 `json:"generation,omitempty"`
+	LastID   uint32 `json:"last_id,omitempty"`
 	LastPing uint32 `json:"last_ping,omitempty"`
 	// Pinging means that the newest ping is unanswered, such as by a process that is frozen.
 	Pinging bool `json:"pinging,omitempty"`

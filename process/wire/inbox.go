@@ -62,7 +62,11 @@ func (c *Conn) pushLocked(x *Exchange, e event) {
 			return
 		}
 	}
-	x.events = append(x.events, e)
+	waiting := x.events
+	x.events = append(waiting, e)
+	if cap(x.events) != cap(waiting) { // moved
+		clear(waiting)
+	}
 	x.wake()
 }
 

@@ -173,3 +173,20 @@ func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
 	require.True(t, slices.Equal(want, *got), "all pieces, in their order")
 	await(t, written)
 }
+
+func TestAnInboxKeepsNoEventThatWasTaken(t *testing.T) {
+	c, _ := newPeer(t, Options{})
+	x := Prepare(t.Context(), Request{}, nil)
+	x.conn = c
+	for range waitingEvents {
+		c.pushLocked(x, event{data: []byte("x"), isChunk: true})
+	}
+	for range 2 {
+		require.NoError(t, errorOf(x.take()))
+		c.pushLocked(x, event{data: []byte("x"), isChunk: true})
+	}
+	for len(x.events) > 0 {
+		require.NoError(t, errorOf(x.take()))
+	}
+	require.Zero(t, x.space)
+}

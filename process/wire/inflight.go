@@ -40,12 +40,12 @@ func (c *Conn) complete(id uint32, resp Response, err error) bool {
 		c.mu.Unlock()
 		return false
 	}
-	left := x.left
+	left, ended := x.left, c.err != nil
 	c.releaseLocked(x)
 	others := c.InFlight()
 	c.mu.Unlock()
 	switch {
-	case x.observer == nil:
+	case x.observer == nil || ended:
 	case left:
 		x.observer.AnsweredLate(err)
 	default:
