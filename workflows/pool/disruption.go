@@ -22,8 +22,6 @@ type disruption struct {
 	Granted bool      `json:"granted,omitempty"`
 	// Since is when it was granted, or sent as part of a rollout.
 	Since time.Time `json:"since,omitzero"`
-	// Served says that the worker served before a rollout restarted it.
-	Served bool `json:"served,omitempty"`
 	// EndedOtherwise says that the incarnation ended for another reason: an operator may have stopped the worker.
 	EndedOtherwise bool `json:"dropped,omitempty"`
 }

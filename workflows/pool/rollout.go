@@ -64,7 +64,7 @@ func (d disruptions) restartInRollout(s *slot) {
 	if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 		from-- // the restart begins the incarnation that already has its number
 	}
-	r.Current = append(r.Current, disruption{Slot: s.Slot, From: from, Since: d.Now(), Served: s.isServing()})
+	r.Current = append(r.Current, disruption{Slot: s.Slot, From: from, Since: d.Now()})
 	d.restartWorker(s.Slot, r.Cause, r.Reason)
 }
 
@@ -138,9 +138,6 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		case begun && s.Resting && !s.Gone:
 			r.fail(fmt.Sprintf("worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason)))
 		case begun && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
-			if t.Served && !d.isOverdue(t) {
-				return false // the others would lose their places, too, while hosts lack resources for a moment
-			}
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(),
 				"worker", d.worker(t.Slot))
@@ -165,17 +162,12 @@ func (d disruptions) hasBegun(t disruption, s slot) bool {
 }
 
 // ignoresRestart reports whether a worker serves, rests or is suspended as it was before its restart, and should have
-// begun it by now.
+// begun it by now. It wakes the loop when that time comes.
 func (d disruptions) ignoresRestart(t disruption, s slot) bool {
 	if d.hasBegun(t, s) || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded &&
 		!s.Resting {
 		return false
 	}
-	return d.isOverdue(t)
-}
-
-// isOverdue reports whether a worker should be back by now. It wakes the loop when that time comes.
-func (d disruptions) isOverdue(t disruption) bool {
 	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
 		d.wakeAfter(wait)
 		return false
