@@ -208,6 +208,8 @@ func TestAWorkerThatCannotSayHelloFailsAtOnceWithAReason(t *testing.T) {
 	}{
 		{byHand, []string{hint, "BrokenPipeError"}, "start.timeout"}, // on the socket
 		{`print("no worker")`, []string{hint, "exited with code 0"}, "start.timeout"},
+		{strings.NewReplacer(`"protocol": 1`, `"protocol": 2`, `sys.argv[1]`, `"TEMPOOL_OUT"`).Replace(byHand),
+			[]string{"the worker has protocol version 2"}, hint},
 		{`import nothing`, []string{"ModuleNotFoundError"}, hint}, // which says enough
 		{`import os, time; os.close(int(os.environ["TEMPOOL_OUT"])); time.sleep(1000)`,
 			[]string{"the worker closed the connection"}, "start.timeout"},

@@ -68,7 +68,12 @@ func (p *Process) handshake(ctx context.Context) error {
 	}
 	switch p.spec.Pool.Protocol {
 	case spec.ProtocolFrames:
-		if err := wire.AwaitReady(ctx, p.conn); err != nil {
+		err := wire.AwaitReady(ctx, p.conn)
+		var violation *wire.ProtocolError
+		switch {
+		case errors.As(err, &violation): // by a worker that has found the descriptor
+			return fmt.Errorf("wait for the hello frame: %w", err)
+		case err != nil:
 			return fmt.Errorf("%w: %w", errNoHello, err)
 		}
 	case spec.ProtocolNone:

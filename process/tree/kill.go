@@ -91,9 +91,11 @@ func (k *killer) round(scan func(visit func(*Entry)) (*Table, error)) bool {
 	}
 	members := t.Members(k.tree)
 	k.membersKnown = true
-	for _, id := range k.tree.Known.List() { // a fork bomb leaves many zombies, and each of them slows the next scan
-		ReapOrphan(id)
-	}
+	defer func() { // after the kills: a fork bomb leaves many zombies, and each of them slows the next scan
+		for _, id := range k.tree.Known.List() {
+			ReapOrphan(id)
+		}
+	}()
 	killCgroup(k.tree.Cgroup) // after the scan, so that the members are known and their zombies can be reaped
 	if len(members) == 0 {
 		return true
