@@ -54,10 +54,7 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 		specKnown = p.specKnown
 		p.mu.Unlock()
 		if time.Since(known.at) < rosterFresh {
-			err := known.availability(worker, d.config.HostID)
-			if err != nil || worker == "" {
-				return p, err
-			} // else the call would wait for this worker, which may have been stopped since
+			return p, known.availability(worker, d.config.HostID)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.VerifyTimeout)

@@ -83,15 +83,6 @@ func TestWhereAWorkerCanBeCalled(t *testing.T) {
 	require.ErrorContains(t, idle, "a call to the pool starts one")
 }
 
-// Else a call waits until its deadline for a worker that an operator has just stopped.
-func TestThatAWorkerMayStartHereIsNotCached(t *testing.T) {
-	e := newEnv(t)
-	e.control.incarnations = map[string]int64{"p/0": 1, "p/1": 1}
-	require.Equal(t, errNoProcess("p/0", "here"), e.dispatcher.Locate(t.Context(), "p", "p/0"))
-	delete(e.control.incarnations, "p/0")
-	require.ErrorContains(t, e.dispatcher.Locate(t.Context(), "p", "p/0"), "pool p has no worker p/0")
-}
-
 func TestOutageFencesAfterFenceAfter(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	m := &controlPlaneMonitor{fenceAfter: time.Minute, began: began}
