@@ -77,13 +77,13 @@ func TestPoolsWithoutAProcessAreForgotten(t *testing.T) {
 	for i := range 2 * maxPools {
 		pool := fmt.Sprint("job-", i)
 		s.Affinity.SetTTL(pool, time.Hour)
-		require.NoError(t, errorOf(s.poolSettings(t.Context(), pool, true)))
+		require.NoError(t, errorOf(s.poolSettings(t.Context(), pool)))
 		require.LessOrEqual(t, len(s.pools), maxPools)
 	}
 	require.Contains(t, s.pools, "running")
 	require.Contains(t, s.pools, fmt.Sprint("job-", 2*maxPools-1))
 	require.NotContains(t, s.pools, "job-0")
-	settings, err := s.poolSettings(t.Context(), "job-0", true)
+	settings, err := s.poolSettings(t.Context(), "job-0")
 	require.NoError(t, err, "it is asked again")
 	require.Equal(t, spec.Default().Sessions, settings)
 }
@@ -148,7 +148,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
 			require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})), name)
-			s.pools["p"].until = time.Now()
+			s.pools["p"].settingsAt = s.pools["p"].settingsAt.Add(-2 * ownerCacheTTL)
 			s.ask = fakeOwner{host: "here", err: errors.New("no connection")}.pools()
 			of, err = s.Of(t.Context(), "p")
 			require.NoError(t, err, name)
@@ -163,7 +163,7 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 	hosts := []string{"here"}
 	s := newTestStores(t, t.TempDir(), &hosts)
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
-	s.pools["p"].processes, s.pools["p"].until = 0, time.Now() // the pool's last worker here has ended
+	s.pools["p"].processes = 0 // the pool's last worker here has ended
 	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
 	for range 2 {
 		_, err := s.Of(t.Context(), "p")
@@ -216,22 +216,22 @@ func TestSessionsAreServedAtOnceWhileTheirPoolDoesNotAnswer(t *testing.T) {
 			<-ctx.Done()
 			return api.PoolStatus{}, ctx.Err()
 		}}, testObserver())
-		s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1, mine: true}
+		s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1, confirmed: true}
 		began := time.Now()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, errorOf(s.poolSettings(short, "p", true)), api.ErrStoreUnavailable)
+		require.ErrorIs(t, s.ensureOwner(short, "p", true), api.ErrStoreUnavailable)
 		require.Equal(t, time.Second, time.Since(began), "the caller has gone")
 		for range 3 {
-			require.NoError(t, errorOf(s.poolSettings(t.Context(), "p", true)))
+			require.NoError(t, s.ensureOwner(t.Context(), "p", true))
 			require.Equal(t, ownerTimeout, time.Since(began), "only the first one waits")
 		}
 		sleep.For(nil, ownerCacheTTL)
 		var asking sync.WaitGroup
 		var err error
-		asking.Go(func() { err = errorOf(s.poolSettings(t.Context(), "p", true)) })
+		asking.Go(func() { err = s.ensureOwner(t.Context(), "p", true) })
 		synctest.Wait()
-		require.NoError(t, errorOf(s.poolSettings(t.Context(), "p", true)))
+		require.NoError(t, s.ensureOwner(t.Context(), "p", true))
 		require.Equal(t, ownerTimeout+ownerCacheTTL, time.Since(began), "one asks again, and the others go on")
 		asking.Wait()
 		require.NoError(t, err)
@@ -254,12 +254,12 @@ func TestAListClaimsNoStore(t *testing.T) {
 	_, err := s.ToList(t.Context(), "p")
 	require.ErrorIs(t, err, api.ErrStoreUnavailable, "another host has claimed it meanwhile")
 	owner = ""
-	s.pools["p"].until = time.Time{}
+	s.pools["p"].ownerErr = nil
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
 	require.Equal(t, "here", owner)
 
 	owner = "" // the pool was started again
-	s.pools["p"].until = time.Now()
+	s.pools["p"].owned, s.pools["p"].confirmed, s.pools["p"].ownerAt = false, true, time.Now().Add(-ownerCacheTTL)
 	require.NoError(t, errorOf(s.ToList(t.Context(), "p")))
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
 	require.Equal(t, "here", owner, "that nobody has claimed it does not let others go on")
@@ -271,16 +271,16 @@ func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
 	require.ErrorIs(t, errorOf(s.Of(t.Context(), "")), api.ErrNoWorkers, "no pool is known yet")
 	file, server := spec.Default().Sessions, spec.Default().Sessions
 	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
-	s.pools["replaced"] = &poolSessions{settings: server, until: time.Now().Add(time.Hour)}
-	settings, err := s.settings(t.Context(), "", true)
+	s.pools["replaced"] = &poolSessions{settings: server}
+	settings, err := s.settings(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, server, settings, "the pool's only worker is being replaced")
 	s.pools["runs"] = &poolSessions{settings: file, processes: 1}
-	settings, err = s.settings(t.Context(), "", true)
+	settings, err = s.settings(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, file, settings)
 	s.pools["replaced"].processes = 1
-	_, err = s.settings(t.Context(), "", true)
+	_, err = s.settings(t.Context(), "")
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "?pool=replaced")
 }

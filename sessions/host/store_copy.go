@@ -77,7 +77,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 	}
 	s.copyMu.Lock()
 	defer s.copyMu.Unlock()
-	settings, err := s.settings(ctx, pool, false)
+	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return none, err
 	}

@@ -41,7 +41,7 @@ type Stores struct {
 	log         *slog.Logger
 	processes   sync.WaitGroup
 
-	// asking are the questions to pools that starts and requests share.
+	// asking are the questions to pools that starts share.
 	asking singleflight.Group
 
 	// copyMu serialises the steps of a copy.
@@ -60,12 +60,15 @@ type poolSessions struct {
 	settings  spec.Sessions
 	processes int
 	usedAt    time.Time // when it last had a process, or its settings were learned
-	// mine means that the pool has named this host as the owner of its local store, and has not named another since;
-	// refused is why the store is not used here, nil for no reason. Both count until that time; zero means that everyone
-	// asks.
-	mine    bool
-	refused error
-	until   time.Time
+	// settingsAt is when the pool, having no process here, was last asked for its settings.
+	settingsAt time.Time
+	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time
+	// of that answer.
+	owned    bool
+	ownerAt  time.Time
+	ownerErr error
+	// confirmed means that the pool named this host as the owner when its first process here was to start, or since.
+	confirmed bool
 }
 
 // openStore is a store and its current settings: those of the pool that used it last.
@@ -100,10 +103,8 @@ func (s *Stores) Add(p *process.Process) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		pool.processes--
+		pool.confirmed = pool.confirmed && pool.processes > 0
 		pool.usedAt = time.Now()
-		if pool.processes == 0 && pool.mine {
-			pool.until = pool.usedAt
-		}
 	})
 }
 
@@ -111,7 +112,8 @@ func (s *Stores) Add(p *process.Process) {
 // pool had none here, or since the pool was started again under its name.
 func (s *Stores) addLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.learnLocked(pool, settings)
-	p.until = time.Time{}
+	p.confirmed = p.confirmed || p.owned && p.processes > 0
+	p.owned, p.ownerAt = false, time.Time{}
 	p.processes++
 	return p
 }
@@ -126,7 +128,7 @@ func (s *Stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 	}
 	p.usedAt = time.Now()
 	if addressOf(p.settings) != addressOf(settings) {
-		p.mine, p.refused, p.until = false, nil, time.Time{}
+		p.owned, p.confirmed, p.ownerAt = false, false, time.Time{}
 	}
 	p.settings = settings
 	return p
@@ -162,9 +164,14 @@ func (s *Stores) ToList(ctx context.Context, pool string) (sessions.HostCalls, e
 }
 
 func (s *Stores) of(ctx context.Context, pool string, claim bool) (sessions.HostCalls, error) {
-	settings, err := s.settings(ctx, pool, claim)
+	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
+	}
+	for _, name := range s.poolsFor(pool) {
+		if err := s.ensureOwner(ctx, name, claim); err != nil {
+			return sessions.HostCalls{}, err
+		}
 	}
 	return s.openFor(pool, settings)
 }
@@ -179,26 +186,39 @@ func (s *Stores) SessionExists(ctx context.Context, pool, session string) error 
 	return err
 }
 
-// defaultPools returns the active pools here, which a request without a pool's name is about, if they use the same
+// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same
 // store.
-func (s *Stores) defaultPools() ([]string, error) {
+func (s *Stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
+	if pool != "" {
+		return s.poolSettings(ctx, pool)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := s.activePoolsLocked()
 	if len(names) == 0 {
-		return nil, api.Errorf(api.CodeNoWorkers,
+		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers,
 			"no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(
 			time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonicalLocked(s.pools[name].settings) != s.canonicalLocked(settings) {
-			return nil, api.Errorf(api.CodeInvalid,
+			return spec.Sessions{}, api.Errorf(api.CodeInvalid,
 				"pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name,
 				names[0])
 		}
 	}
-	return names, nil
+	return settings, nil
+}
+
+// poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
+func (s *Stores) poolsFor(pool string) []string {
+	if pool != "" {
+		return []string{pool}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.activePoolsLocked()
 }
 
 // activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
