@@ -85,7 +85,7 @@ func (d *Dispatcher) Snapshot() Snapshot {
 	for _, p := range d.allPools() {
 		pool := p.snapshot(now)
 		pool.Bindings = bindings[p.pool]
-		if len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 ||
+		if len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 || pool.Bindings > 0 || pool.Misses > 0 ||
 			slices.Max(slices.Collect(maps.Values(pool.Refused))) > 0 { // if no worker has come up, it may have nothing else
 			s.Pools = append(s.Pools, pool)
 		}

@@ -60,7 +60,7 @@ func (t *Table) ttlLocked(pool string) int64 {
 // key is a binding's id; pool names contain no slash.
 func key(pool, session string) string { return pool + "/" + session }
 
-// Lookup returns the worker that a session is bound to, extends the binding.
+// Lookup returns the worker that a session is bound to, and extends the binding.
 func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()

@@ -189,6 +189,12 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})))
+	settings := spec.Default().Sessions
+	settings.Sync = spec.SyncInterval
+	require.NoError(t, errorOf(s.openFor("p", settings)))
+	settings.Store, settings.URL, settings.Sync = spec.StoreRedis, server.URL(), spec.SyncAlways
+	require.NoError(t, errorOf(s.openFor("p", settings)))
+	require.Equal(t, spec.SyncInterval, s.open[s.copy.From].settings.Load().Sync, "the next spec cannot name it")
 	require.NoError(t, s.Close())
 
 	// The embedded store is lost. The primary is Redis, so sessions still work, and only the step back fails.

@@ -239,7 +239,13 @@ func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 	if err != nil {
 		return calls, err
 	}
-	known.settings.Store(&settings)
+	if settings.Store != spec.StoreEmbedded { // then it has no mode for the embedded store that is its copy
+		settings.Sync = known.settings.Load().Sync
+	}
+	if *known.settings.Load() != settings {
+		changed := settings
+		known.settings.Store(&changed)
+	}
 	calls.Store = observedStore{known.store, settings.Store, pool, s.observer}
 	return calls, nil
 }
