@@ -60,9 +60,9 @@ func (p *poolState) countChoiceLocked(u *upstream) {
 	p.chosen = max(p.chosen, u.chosen)
 }
 
-// chooseLocked chooses among the workers that are open to the key and have a free slot; a client does not get one that
-// has just refused a checkout. It returns nil if there is none.
-func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time.Time) *upstream {
+// chooseLocked chooses among the workers that are open to the key and have a free slot, or among the incarnations of
+// one worker; a client does not get one that has just refused a checkout. It returns nil if there is none.
+func (p *poolState) chooseLocked(worker, preferred, key string, forClient bool, now time.Time) *upstream {
 	var best, session *upstream
 	var ofBest, ofSession candidate
 	busy, mayBind := 0, key == "" || p.mayBindLocked(key)
@@ -71,7 +71,8 @@ func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time
 		if load > 0 {
 			busy++
 		}
-		if !open || !mayBind && !u.use.begun || forClient && (u.returning || now.Before(u.retryAt)) {
+		if !open || worker != "" && u.worker != worker || !mayBind && !u.use.begun ||
+			forClient && (u.returning || now.Before(u.retryAt)) {
 			continue
 		}
 		c := candidate{u.use.begun, load, u.score, p.chosenLocked(u)}
@@ -86,19 +87,6 @@ func (p *poolState) chooseLocked(preferred, key string, forClient bool, now time
 		best = session
 	}
 	return best
-}
-
-// withSlotLocked returns an incarnation of the worker that is open to the key with a free slot, nil if there is none.
-func (p *poolState) withSlotLocked(worker, key string, now time.Time) *upstream {
-	for _, u := range p.order {
-		if u.worker != worker {
-			continue
-		}
-		if _, open := u.loadLocked(key, now); open && (key == "" || u.use.begun || p.mayBindLocked(key)) {
-			return u
-		}
-	}
-	return nil
 }
 
 // loadLocked counts the calls on a worker that is open to the key; free reports whether it takes another one now.
@@ -161,14 +149,9 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 		if err := p.suspendedLocked(t.worker); err != nil {
 			return nil, rejected, err
 		}
-		if u := p.withSlotLocked(t.worker, t.key, now); u != nil && p.queue.Empty(t.worker, t.key) {
-			p.countChoiceLocked(u)
-			return u, admitted, nil
-		}
-		return nil, mustQueue, nil
 	}
-	if p.queue.Empty("", t.key) {
-		if u := p.chooseLocked(t.preferred, t.key, false, now); u != nil {
+	if p.queue.Empty(t.worker, t.key) {
+		if u := p.chooseLocked(t.worker, t.preferred, t.key, false, now); u != nil {
 			p.countChoiceLocked(u)
 			return u, admitted, nil
 		}

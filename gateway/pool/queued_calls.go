@@ -218,11 +218,7 @@ func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstrea
 			l.clients && lost { // without Temporal a client would close the worker and get no lease
 			continue
 		}
-		u := p.withSlotLocked(w.worker, w.key, now)
-		if w.worker == "" {
-			u = p.chooseLocked(w.preferred, w.key, l.clients, now)
-		}
-		if u != nil {
+		if u := p.chooseLocked(w.worker, w.preferred, w.key, l.clients, now); u != nil {
 			first, its = w, u
 		}
 	}
