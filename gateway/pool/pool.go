@@ -26,6 +26,7 @@ type poolState struct {
 	mu        sync.Mutex
 	order     []*upstream // the incarnations that live here, by worker and number; see incarnations.go
 	older     int         // how many of them are not the newest of their worker
+	leaving   []*upstream // removed from order before their last calls have ended
 	queue     *queue      // of calls, and of clients that wait for a lease
 	spec      spec.Spec   // the newest seen
 	specKnown bool
@@ -144,7 +145,11 @@ func (p *poolState) remove(u *upstream) {
 		} else {
 			u.stats.goneSince = time.Now()
 		}
+		if u.inFlight() > 0 {
+			p.leaving = append(p.leaving, u)
+		}
 	}
+	p.changes.Announce()
 	p.mu.Unlock()
 	p.notify()
 }
@@ -222,7 +227,9 @@ func (p *poolState) shut() {
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their
 // end.
 func (p *poolState) awaitIdle(ctx context.Context) error {
-	idle := func() bool { return !slices.ContainsFunc(p.order, func(u *upstream) bool { return u.inFlight() > 0 }) }
+	idle := func() bool {
+		return len(p.leaving) == 0 && !slices.ContainsFunc(p.order, func(u *upstream) bool { return u.inFlight() > 0 })
+	}
 	if p.await(ctx, idle) == nil {
 		return nil
 	}
@@ -234,7 +241,7 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 }
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
-	for _, u := range p.order {
+	for _, u := range slices.Concat(p.order, p.leaving) {
 		u.poolCalls.cancel(reason)
 		if u.lease != nil {
 			u.lease.calls.cancel(reason)
@@ -255,7 +262,7 @@ func (p *poolState) specLocked() spec.Spec {
 // unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
 // when.
 func (p *poolState) unusedLocked(now time.Time) bool {
-	if len(p.order) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 {
+	if len(p.order) > 0 || len(p.leaving) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 {
 		p.idleSince = time.Time{}
 		return false
 	}

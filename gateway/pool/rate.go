@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -25,7 +26,7 @@ const rateSpan = time.Minute + time.Second
 func (w *rateWindow) wait(limit int, now time.Time) time.Duration {
 	for len(w.seconds) > 0 && now.Sub(w.seconds[0].from) >= rateSpan {
 		w.sum -= w.seconds[0].calls
-		w.seconds = w.seconds[1:]
+		w.seconds = slices.Delete(w.seconds, 0, 1)
 	}
 	if w.sum < limit {
 		return 0
@@ -42,7 +43,8 @@ func (w *rateWindow) add(now time.Time) {
 	w.sum++
 }
 
-// rateWaitLocked is after which time the worker may serve a call on this incarnation, as to limits.calls_per_minute.
+// rateWaitLocked is after which time the worker may serve a call on this incarnation, as to limits.calls_per_minute of
+// its spec. The calls of an incarnation whose spec has no limit do not count.
 func (u *upstream) rateWaitLocked(now time.Time) time.Duration {
 	if limit := u.spec.Limits.CallsPerMinute; limit > 0 {
 		return u.stats.rate.wait(limit, now)
@@ -55,7 +57,7 @@ func (u *upstream) rateWaitLocked(now time.Time) time.Duration {
 func (p *poolState) rateExhaustedLocked(now time.Time) error {
 	soonest, limit := time.Minute, 0
 	for _, u := range p.order {
-		if u.is(gone) {
+		if u.is(gone) || u.is(draining) {
 			continue
 		}
 		wait := u.rateWaitLocked(now)

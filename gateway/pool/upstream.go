@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -250,6 +251,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	u.countErrorLocked(c, err, now)
 	if u.served.InFlight.Add(-1) == 0 {
 		u.reportFatalLocked()
+		u.pool.leaving = slices.DeleteFunc(u.pool.leaving, func(l *upstream) bool { return l == u })
 	}
 }
 

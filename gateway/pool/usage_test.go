@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,34 @@ func TestCallsThatEndAfterTheirProcessCount(t *testing.T) {
 	require.Zero(t, record.Served().InFlight.Load())
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.newestLocked("p/0") == nil }) }, timeout,
 		poll)
+}
+
+func TestACallIsAwaitedAfterItsProcessHasBeenRemoved(t *testing.T) {
+	e, proc, p := served(t)
+	release, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := e.dispatcher.Do(context.Background(), AnyWorker("p", "", DefaultPriority), Request{Method: "echo"},
+			func(c *Call, _ Request) error { // such as the copy of an answer to a slow client
+				<-release
+				c.Complete(nil)
+				return nil
+			})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return proc.Served().InFlight.Load() == 1 }, timeout, poll)
+	proc.Kill("killed by the test")
+	require.Eventually(t, func() bool { return locked(p, func() bool { return len(p.order) == 0 }) }, timeout, poll)
+	require.False(t, locked(p, func() bool { return p.unusedLocked(time.Now()) || p.stats.workers["p/0"].goneSince.IsZero() }))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	idle := make(chan error, 1)
+	go func() { idle <- p.awaitIdle(over) }()
+	require.Never(t, func() bool { return len(idle) == 1 }, 50*time.Millisecond, poll)
+	close(release)
+	require.ErrorIs(t, <-idle, context.Canceled)
+	require.NoError(t, <-ended)
+	require.Equal(t, int64(2), proc.Served().Usage().Requests)
+	require.NoError(t, p.awaitIdle(over), "no call is left")
 }
 
 // The gateway may learn of a worker's next process before it has seen the previous one end.
