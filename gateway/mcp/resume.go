@@ -25,6 +25,8 @@ const (
 	keptFor    = 5 * time.Minute
 	// maxNamed bounds the request's id in an event's, in bytes.
 	maxNamed = 64
+	// maxEvent bounds the number of an event that a client says, so that others can follow it.
+	maxEvent = 1 << 53
 	// ownerDigits are those of an event's id that say whose session's it is. Others follow, which are new whenever the
 	// session comes into memory.
 	ownerDigits = 8
@@ -132,8 +134,8 @@ func (o *stream) eventID(number int64) string {
 	return o.all.tag + "." + strconv.FormatInt(o.number, 10) + "." + strconv.FormatInt(number, 10) + o.suffix
 }
 
-// resume returns a reader that continues after an event. That of a GET is of a new stream if its own is not known any
-// more. A request's stream that has ended with an earlier agent ends with an error: the client must not take the
+// resume returns a reader that continues after an event. That of a GET is of a new stream if its own was an earlier
+// agent's. A request's stream that has ended with an earlier agent ends with an error: the client must not take the
 // session for lost.
 func (s *session) resume(id string) (*reader, error) {
 	parts, tag := strings.Split(id, "."), s.streams.tag
@@ -165,14 +167,19 @@ func (s *session) resume(id string) (*reader, error) {
 }
 
 // after returns a reader of a stream that continues after the event with this id; nil if it cannot. That of a GET
-// continues with what is kept.
+// continues with what is kept, under the same number even if that is nothing: the client may lose this connection, too,
+// before it has another id.
 func (all *streams) after(number, event int64, id string) *reader {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	o := all.byNumber[number]
+	if o == nil && number <= all.newest && event < maxEvent && all.byNumber != nil { // a forgotten one, perhaps of a GET
+		o = &stream{all: all, isGet: true, number: number, newest: event, sent: event}
+	}
 	if o == nil || o.eventID(event) != id {
 		return nil
 	}
+	all.byNumber[number] = o
 	forgotten := o.newest - int64(len(o.messages)) // the newest event that is not kept
 	if o.isGet {
 		event, o.closed = min(max(event, forgotten), o.newest), false

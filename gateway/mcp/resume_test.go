@@ -2,7 +2,10 @@ package mcp
 
 import (
 	"bytes"
+	"math"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +50,30 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	require.Zero(t, s.streams.bytes)
 	require.False(t, resumes(3))
 	require.Empty(t, s.streams.byNumber, "nothing of it is kept, and nothing more comes")
+
+	get := s.stream(nil, nil, nil)
+	heard := get.eventID(7)
+	for range 2 {
+		s.left(get)
+		require.Empty(t, s.streams.byNumber)
+		get, err = s.resume(heard)
+		require.NoError(t, err)
+	}
+	require.False(t, get.begin())
+	require.True(t, get.push([]byte("x")))
+	_, _ = get.take()
+	s.left(get)
+	get, err = s.resume(heard)
+	require.NoError(t, err)
+	messages, _ = get.take()
+	require.Equal(t, [][]byte{[]byte("x")}, messages, "sent to a connection that was broken")
+	require.Equal(t, strings.TrimSuffix(heard, "7")+"8", get.eventID(get.newest))
+	s.left(get)
+	s.streams.expire(time.Now().Add(keptFor + time.Minute))
+	get, err = s.resume(strings.TrimSuffix(heard, "7") + strconv.Itoa(math.MaxInt64))
+	require.NoError(t, err)
+	require.NotEqual(t, heard, get.eventID(7), "no event can follow that one")
+	s.left(get)
 	s.streams.held.Store(maxKeptAll)
 	other := s.stream([]byte("2"), nil, nil)
 	require.True(t, other.push([]byte("x")))
