@@ -51,7 +51,10 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	out := s.stream(m.ID, r.Header, f.cancel)
 	f.out = out.stream
-	e.begin(f)
+	if !e.begin(f) {
+		e.complete(f)
+		return errEnded
+	}
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()
 		result, err := e.answer(f, q.Spec.MCP)
@@ -82,8 +85,9 @@ func (s *session) callOf(q Request, method string, params json.RawMessage) pool.
 	return call
 }
 
-// begin notes a flight, and gives it a progress token of its own if the client wants progress.
-func (e *Endpoint) begin(f *flight) {
+// begin notes a flight, and gives it a progress token of its own if the client wants progress. It reports false if the
+// session has ended, which cancels the flights that it has by then.
+func (e *Endpoint) begin(f *flight) bool {
 	if bytes.Contains(f.call.Body, []byte("progressToken")) {
 		meta := member(f.call.Body, "_meta")
 		if f.token = member(meta, "progressToken"); f.token != nil {
@@ -97,7 +101,7 @@ func (e *Endpoint) begin(f *flight) {
 	f.session.mu.Lock()
 	f.session.uses++
 	f.session.mu.Unlock()
-	f.session.open(f.out)
+	return f.session.open(f.out)
 }
 
 // complete ends a flight.

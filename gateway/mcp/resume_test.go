@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -105,6 +106,21 @@ func TestWhatWaitsForAStream(t *testing.T) {
 	unread, last, _ := out.unread()
 	require.Equal(t, 2, unread)
 	require.Equal(t, "x", string(last))
+}
+
+// A request that has entered a session just before its end is not begun: its client may repeat it in another one.
+func TestARequestDoesNotBeginInASessionThatHasEnded(t *testing.T) {
+	q := Request{Spec: spec.Default()}
+	q.Spec.MCP.Mode = spec.MCPShared
+	e, s := New(Config{}), newSession("here", q)
+	require.True(t, s.enter())
+	e.drop(s, "the client has ended it")
+	e.closed = true // a call that began would fail with pool.ErrClosing
+	post := httptest.NewRequest(http.MethodPost, "/", nil)
+	err := e.request(httptest.NewRecorder(), post, q, s, message{ID: []byte("1"), Method: "tools/call"})
+	require.Equal(t, errEnded, err)
+	require.Empty(t, e.flights)
+	require.Equal(t, 1, s.uses)
 }
 
 // No id of an event resumes what it does not name.

@@ -328,8 +328,9 @@ func (s *session) getLocked() *stream {
 	return nil
 }
 
-// open adds a stream of the client, which gets what waits for one. That of a GET takes the place of the one before.
-func (s *session) open(out *stream) {
+// open adds a stream of the client, which gets what waits for one. That of a GET takes the place of the one before. It
+// reports false if the session has ended, and the stream with it.
+func (s *session) open(out *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if get := s.getLocked(); out.isGet && get != nil && get != out {
@@ -340,6 +341,7 @@ func (s *session) open(out *stream) {
 		out.finish(nil)
 	}
 	s.waiting = slices.DeleteFunc(s.waiting, func(u undelivered) bool { return out.push(u.message) })
+	return !s.ended
 }
 
 // deliver sends a message to the client, on the stream of a GET first or on that of its oldest request first. It waits
