@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"regexp"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -185,6 +189,39 @@ func TestARequestWithoutASessionHasItsNotificationsAndIsCancelled(t *testing.T) 
 	require.NotContains(t, string(e.tool("steps", level).body), "a line", "two requests have asked for it")
 	hold.stop()
 	require.Eventually(t, func() bool { return strings.Contains(string(e.tool("pid").body), `"held": 0`) }, timeout, poll)
+}
+
+// suspending suspends the worker p/0 once, after a call of a tool has started there and before it is sent.
+type suspending struct {
+	trace.Tracer
+	e    *env
+	once sync.Once
+}
+
+func (s *suspending) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if config := trace.NewSpanStartConfig(o...); name == "p/tools/call" && config.SpanKind() == trace.SpanKindClient {
+		s.once.Do(func() {
+			background(func() api.SuspendResult { return s.e.gateway.Suspend(s.e.t.Context(), suspendRequest(1, "", 0)) })
+			assert.Eventually(s.e.t, func() bool {
+				suspension := s.e.gateway.Suspension("p/0", 1)
+				return suspension != nil && suspension.CallsCut == 1
+			}, timeout, poll)
+		})
+	}
+	return s.Tracer.Start(ctx, name, o...)
+}
+
+func TestARequestThatWaitsForAnotherProcessHasTheLogOfNone(t *testing.T) {
+	tracer := &suspending{Tracer: sdktrace.NewTracerProvider().Tracer("test")}
+	e := openModern(t, 1, spec.MCPShared, withConfig(func(c *Config) { c.Tracer = tracer }))
+	tracer.e = e
+	asks := background(func() answer { return e.tool("steps", `"io.modelcontextprotocol/logLevel":"info"`) })
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
+	e.gateway.mcp.Receive("p", "p/0", 1, wire.Incoming{Method: "notifications/message", Params: []byte(`"another's"`)})
+	e.gateway.EndSuspension(t.Context(), resumption)
+	answered := string(await(t, asks).body)
+	require.Contains(t, answered, "a line")
+	require.NotContains(t, answered, "another's")
 }
 
 // stream makes a request of a client without a session, which is answered with events.

@@ -35,7 +35,6 @@ type flight struct {
 	call    pool.Request
 	token   json.RawMessage // the client's progress token; nil for none
 	own     int64           // the token on the pipe
-	logs    process         // whose log the client gets; guarded by the Endpoint's lock
 	out     *stream
 	ctx     context.Context
 	cancel  context.CancelFunc

@@ -72,6 +72,7 @@ type Endpoint struct {
 	parked    map[string][]parked              // idle sessions that have a record, by pool
 	processes map[process]*session             // mode session
 	flights   map[int64]*flight                // by the progress token on the pipe
+	logged    map[process][]*flight            // those there that have asked for its log
 	pending   map[any]struct{}                 // a change or heard, which clients are about to be told
 	tools     map[toolsOf]tools                // of modern processes
 	listeners map[string]*listener             // by the id of their subscriptions on the pipes
@@ -88,8 +89,8 @@ type process struct {
 func New(config Config) *Endpoint {
 	e := &Endpoint{config: config, sessions: map[string]*session{}, ending: map[string]struct{}{},
 		replays: map[string]int64{}, parked: map[string][]parked{},
-		processes: map[process]*session{}, flights: map[int64]*flight{}, pending: map[any]struct{}{},
-		tools: map[toolsOf]tools{}, listeners: map[string]*listener{},
+		processes: map[process]*session{}, flights: map[int64]*flight{}, logged: map[process][]*flight{},
+		pending: map[any]struct{}{}, tools: map[toolsOf]tools{}, listeners: map[string]*listener{},
 		conns: map[string]map[*wire.Conn]string{}, subscribers: map[subscription]int{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e

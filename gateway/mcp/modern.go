@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -170,21 +171,35 @@ func (e *Endpoint) speaks(era, pool string, m spec.MCP) bool {
 
 // callModern makes the call of a flight of a client without a session.
 func (e *Endpoint) callModern(f *flight) (json.RawMessage, error) {
-	if bytes.Contains(f.call.Body, []byte(`"`+metaLogLevel+`"`)) {
-		f.call.OnStart = func(worker string, incarnation int64) error {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			f.logs = process{worker, incarnation}
-			return nil
-		}
+	if !bytes.Contains(f.call.Body, []byte(`"`+metaLogLevel+`"`)) {
+		return result(e.config.Pool.CallPool(f.ctx, f.session.pool, f.call))
 	}
-	return result(e.config.Pool.CallPool(f.ctx, f.session.pool, f.call))
+	var answer *pool.Response
+	f.call.Unbuffered = true // so that it is sent below
+	_, err := e.config.Pool.Do(f.ctx, pool.AnyWorker(f.session.pool, "", f.call.Priority), f.call,
+		func(c *pool.Call, r pool.Request) (err error) {
+			p := process{c.Worker(), c.Incarnation()}
+			e.mu.Lock()
+			e.logged[p] = append(e.logged[p], f)
+			e.mu.Unlock()
+			answer, err = c.Exchange(r)
+			e.mu.Lock() // the call may go to another process now
+			if e.logged[p] = slices.DeleteFunc(e.logged[p], func(o *flight) bool { return o == f }); len(e.logged[p]) == 0 {
+				delete(e.logged, p)
+			}
+			e.mu.Unlock()
+			return err
+		})
+	return result(answer, err)
 }
 
 // passLog passes a message of a process's log on to the one request there that has asked for it: the message does not
 // say whose it is.
 func (e *Endpoint) passLog(p process, m wire.Incoming) {
-	if asked := e.flightsOf(func(f *flight) bool { return f.logs == p }); len(asked) == 1 {
+	e.mu.Lock()
+	asked := slices.Clone(e.logged[p])
+	e.mu.Unlock()
+	if len(asked) == 1 {
 		asked[0].out.push(request(nil, m.Method, m.Params))
 	}
 }
