@@ -97,10 +97,11 @@ func (e *Endpoint) begin(f *flight) bool {
 	e.mu.Lock()
 	e.flights[f.own] = f
 	e.mu.Unlock()
-	f.session.mu.Lock()
-	f.session.uses++
-	f.session.mu.Unlock()
-	return f.session.open(f.out)
+	s := f.session
+	s.mu.Lock()
+	s.uses, s.flights = s.uses+1, append(s.flights, f)
+	s.mu.Unlock()
+	return s.open(f.out)
 }
 
 // complete ends a flight.
@@ -109,19 +110,11 @@ func (e *Endpoint) complete(f *flight) {
 	e.mu.Lock()
 	delete(e.flights, f.own)
 	e.mu.Unlock()
-	f.session.leave()
-}
-
-// flightsOf are those flights of which a condition holds.
-func (e *Endpoint) flightsOf(of func(*flight) bool) (found []*flight) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, f := range e.flights {
-		if of(f) {
-			found = append(found, f)
-		}
-	}
-	return found
+	s := f.session
+	s.mu.Lock()
+	s.flights = slices.DeleteFunc(s.flights, func(o *flight) bool { return o == f })
+	s.mu.Unlock()
+	s.leave()
 }
 
 // answer makes the call of a flight with the tools alone that the pool's clients may use.
@@ -345,8 +338,10 @@ func (e *Endpoint) greet(ctx context.Context, s *session, id string) (json.RawMe
 func (e *Endpoint) notify(ctx context.Context, s *session, m message) {
 	if m.Method == "notifications/cancelled" {
 		id := member(m.Params, "requestId")
-		named := e.flightsOf(func(f *flight) bool { return f.session == s && bytes.Equal(f.id, id) })
-		if len(named) == 1 { // else it is ambiguous
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		others := func(f *flight) bool { return !bytes.Equal(f.id, id) }
+		if named := slices.DeleteFunc(slices.Clone(s.flights), others); len(named) == 1 { // else it is ambiguous
 			named[0].cancel()
 		}
 		return

@@ -53,6 +53,7 @@ type session struct {
 	used    time.Time
 	ended   bool
 	savedAt time.Time // zero before it has a record
+	flights []*flight // requests in progress
 	opened  []*stream // of requests, oldest first, and at most one of a GET
 	waiting []undelivered
 	asked   map[int64]wire.Incoming // the server's requests
@@ -172,13 +173,13 @@ func (e *Endpoint) drop(s *session, reason string) {
 	s.mu.Lock()
 	id := s.lease
 	s.ended = true
+	for _, f := range s.flights {
+		f.cancel()
+	}
 	if get := s.getLocked(); get != nil {
 		get.finish(nil)
 	}
 	s.mu.Unlock()
-	for _, f := range e.flightsOf(func(f *flight) bool { return f.session == s }) {
-		f.cancel()
-	}
 	e.countSubscriptions(s, -1)
 	s.streams.end()
 	if id != "" {
