@@ -99,9 +99,9 @@ func (e *Endpoint) begin(f *flight) bool {
 	e.mu.Unlock()
 	s := f.session
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.uses, s.flights = s.uses+1, append(s.flights, f)
-	s.mu.Unlock()
-	return s.open(f.out)
+	return s.openLocked(f.out)
 }
 
 // complete ends a flight.

@@ -304,7 +304,9 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	var out *reader
 	if last := r.Header.Get("Last-Event-ID"); last == "" {
 		out = s.stream(nil, nil, nil)
-		s.open(out.stream)
+		s.mu.Lock()
+		s.openLocked(out.stream)
+		s.mu.Unlock()
 	} else if out, err = s.resume(last); err != nil {
 		return err
 	}

@@ -147,12 +147,14 @@ func (s *session) resume(id string) (*reader, error) {
 	if err != nil || failed != nil || number <= 0 || after < 0 {
 		return nil, errUnknownEvent
 	}
+	s.mu.Lock() // until it is open: another connection may resume it and leave
+	defer s.mu.Unlock()
 	out := s.streams.after(number, after, id)
 	if out == nil && len(parts) == 3 {
 		out = s.stream(nil, nil, nil)
 	}
 	if out != nil {
-		s.open(out.stream)
+		s.openLocked(out.stream)
 		return out, nil
 	}
 	request, err := base64.RawURLEncoding.DecodeString(parts[3])

@@ -7,9 +7,11 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/spec"
@@ -101,11 +103,30 @@ func TestWhatWaitsForAStream(t *testing.T) {
 	require.True(t, s.deliver([]byte("x"), 2, false))
 	require.False(t, s.deliver([]byte("x"), 3, false))
 	out := s.stream(nil, nil, nil)
-	s.open(out.stream)
+	s.openLocked(out.stream)
 	require.Empty(t, s.waiting)
 	unread, last, _ := out.unread()
 	require.Equal(t, 2, unread)
 	require.Equal(t, "x", string(last))
+}
+
+// However many connections resume a stream at once, none of them remains once they have all ended.
+func TestConnectionsThatResumeAStreamAtOnce(t *testing.T) {
+	s := newSession("here", Request{Spec: spec.Default()})
+	out := s.stream([]byte("1"), nil, nil)
+	out.begin()
+	for range 5000 {
+		var connections sync.WaitGroup
+		for range 3 {
+			connections.Go(func() {
+				if again, err := s.resume(out.eventID(0)); assert.NoError(t, err) {
+					s.left(again)
+				}
+			})
+		}
+		connections.Wait()
+		require.Empty(t, s.opened)
+	}
 }
 
 // A request that has entered a session just before its end is not begun: its client may repeat it in another one.

@@ -329,11 +329,9 @@ func (s *session) getLocked() *stream {
 	return nil
 }
 
-// open adds a stream of the client, which gets what waits for one. That of a GET takes the place of the one before. It
-// reports false if the session has ended, and the stream with it.
-func (s *session) open(out *stream) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// openLocked adds a stream of the client, which gets what waits for one. That of a GET takes the place of the one
+// before. It reports false if the session has ended, and the stream with it.
+func (s *session) openLocked(out *stream) bool {
 	if get := s.getLocked(); out.isGet && get != nil && get != out {
 		get.finish(nil)
 	}
