@@ -45,8 +45,8 @@ type Request struct {
 	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
 	Deadline time.Time
 
-	// OnStart is called before the request is sent to a worker; its error ends the call.
-	OnStart func(worker string, incarnation int64) error
+	// onStart is called before the request is sent to a worker; its error ends the call.
+	onStart func(worker string, incarnation int64) error
 	// Forward has another host serve a call of a pool that has waited in the queue, and returns when it is answered. It
 	// fails with ErrNotTaken if the call must wait here again. nil keeps the call on this host.
 	Forward func(ctx context.Context, to Place) error

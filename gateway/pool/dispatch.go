@@ -165,7 +165,7 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 	if t.leaves {
 		c.forward = r.Forward
 	}
-	if t.kind == inQueue && r.OnStart == nil && !r.Unbuffered && !r.traced {
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
 	}
 	if err := d.place(c, &t); err != nil {
@@ -175,8 +175,8 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 		}
 		return nil, notStarted(err)
 	}
-	if r.OnStart != nil {
-		if err := r.OnStart(c.Worker(), c.Incarnation()); err != nil {
+	if r.onStart != nil {
+		if err := r.onStart(c.Worker(), c.Incarnation()); err != nil {
 			c.Complete(errNotSent(err))
 			return nil, err
 		}
@@ -371,7 +371,7 @@ func (c *Call) finish(err error) {
 // the request from being sent.
 func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequest, queued func(),
 	started func(worker string, incarnation int64) error) ([]byte, error) {
-	request := Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, OnStart: started}
+	request := Request{Method: r.Method, Session: r.Session, Body: r.Params, onQueued: queued, onStart: started}
 	target := AnyWorker(pool, r.Session, DefaultPriority)
 	if r.Lease != "" {
 		target = UnderLease(r.Lease, lease.Operator)

@@ -61,7 +61,7 @@ func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
 	e, _, _ := served(t)
 	starts := 0
 	response, err := e.dispatcher.CallPool(t.Context(), "p",
-		Request{Method: "echo", Body: []byte(`"again"`), OnStart: func(worker string, incarnation int64) error {
+		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
 			if starts++; starts == 1 {
 				u := e.dispatcher.upstreamOf(worker, incarnation)
 				locked(u.pool, func() any { u.poolCalls.cancel(api.ErrSuspended); return nil })
