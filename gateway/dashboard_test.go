@@ -156,6 +156,8 @@ func TestAFileOfCtlSignsABrowserIn(t *testing.T) {
 		strings.TrimPrefix(b.base, "http")} { // another site signs nobody in, and does not use the link up
 		b.post(http.StatusForbidden, ui.SignInLinkPath, first, "Sec-Fetch-Site", "cross-site", "Origin", origin)
 	}
+	require.Contains(t, b.get(http.StatusForbidden, "/ui/signin?"+first.Encode(), "Sec-Fetch-Site", "cross-site",
+		"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"), "A page of another site led here.")
 	require.Empty(t, b.cookies())
 	require.Contains(t, b.post(http.StatusOK, ui.SignInLinkPath, first, file...),
 		`<meta http-equiv="refresh" content="0; url=/ui/">`, "no redirect, with which a browser would not send the cookie")

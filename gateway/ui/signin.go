@@ -185,6 +185,10 @@ func (v *visit) signInPage() error {
 	if link == "" || v.r.Method == http.MethodHead { // a HEAD request must not use the link up
 		return v.askToSignIn(http.StatusOK, "")
 	}
+	if site := v.r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" { // as postSignInLink
+		return v.askToSignIn(http.StatusForbidden,
+			"A page of another site led here. Copy the link that tempool ui printed into the address bar.")
+	}
 	return v.useLink(link, func() { http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther) })
 }
 
