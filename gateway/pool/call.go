@@ -37,7 +37,7 @@ type Request struct {
 	// worker says it. It may block, which slows the worker down; its error cancels the call. nil puts the chunks in front
 	// of the answer's body, and a worker of plain HTTP streams nothing.
 	OnChunk func(chunk []byte, contentType string) error
-	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
+	// Unbuffered says that only the caller of Do sends the request, such as one whose Body it forwards from elsewhere.
 	Unbuffered bool
 	// Verb is the HTTP method for a worker of plain HTTP, from a bounded set; it names the call's span and its figures,
 	// since Method is a path that may hold secrets.
@@ -45,15 +45,15 @@ type Request struct {
 	// Deadline is when the call must end; zero for call.timeout of its pool, which is the longest that any call has.
 	Deadline time.Time
 
-	// onStart is called before the request is sent to a worker; its error ends the call.
-	onStart func(worker string, incarnation int64) error
 	// Forward has another host serve a call of a pool that has waited in the queue, and returns when it is answered. It
 	// fails with ErrNotTaken if the call must wait here again. nil keeps the call on this host.
 	Forward func(ctx context.Context, to Place) error
 
 	traced bool // the caller sends it, with the span of the attempt as its Trace
-	// of Execute: called under a lock once the call is queued or started
+	// of Execute: onQueued is called under a lock once the call is queued or started, onStart before the request is sent;
+	// its error ends the call
 	onQueued func()
+	onStart  func(worker string, incarnation int64) error
 }
 
 // wire is the request as it is sent.

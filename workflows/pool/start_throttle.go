@@ -100,8 +100,8 @@ func (t throttle) requested(r api.StartRequested) {
 	t.StartRequests = slices.Insert(t.StartRequests, at, r)
 }
 
-// release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether
-// it permitted any.
+// release permits the queued starts that may go, in order, and wakes the loop for the next one. It reports whether it
+// permitted any.
 func (t throttle) release() bool {
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r api.StartRequested) bool {
 		s := t.slot(r.Slot)
