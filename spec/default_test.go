@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,18 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 }
 
 func TestDefaultsAreNotShared(t *testing.T) {
-	s := Default()
-	s.Pool.Env["A"] = "b"
-	require.Empty(t, Default().Pool.Env)
+	s, other := Default(), Default()
+	for _, k := range keys {
+		switch mine := k.value(&s); mine.Kind() {
+		case reflect.Slice:
+			mine.Set(reflect.Append(mine, reflect.Zero(mine.Type().Elem())))
+		case reflect.Map:
+			mine.SetMapIndex(reflect.ValueOf("A"), reflect.ValueOf("b"))
+		default:
+			continue
+		}
+		for _, unchanged := range []Spec{other, Default()} {
+			require.Zero(t, k.value(&unchanged).Len(), k.key())
+		}
+	}
 }

@@ -71,13 +71,13 @@ func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
 func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
 	rows, _, _ := documentation(t)
 	word := regexp.MustCompile(`"[a-z0-9-]+"`)
-	for _, r := range rules {
-		if !regexp.MustCompile(`^("[a-z0-9-]+"(, | or )?)+$`).MatchString(r.allowed) {
+	for _, k := range keys {
+		if !regexp.MustCompile(`^("[a-z0-9-]+"(, | or )?)+$`).MatchString(k.allowed) {
 			continue
 		}
-		for _, allowed := range word.FindAllString(r.allowed, -1) {
-			described := rows[r.key].meaning + rows[r.key].initial
-			require.Contains(t, described, allowed, "docs/configuration.md does not say what %s = %s does", r.key, allowed)
+		for _, allowed := range word.FindAllString(k.allowed, -1) {
+			described := rows[k.key()].meaning + rows[k.key()].initial
+			require.Contains(t, described, allowed, "docs/configuration.md does not say what %s = %s does", k.key(), allowed)
 		}
 	}
 }
@@ -89,17 +89,17 @@ func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
 	bounds := regexp.MustCompile(`^a (?:whole )?number from (\S+) to ([^\s;]+)`)
 	documented := regexp.MustCompile(`(-?[\d,.]*\d)(?: \([^)]*\))? to (-?[\d,]*\d(?:\.\d+)?)|up to ([\d,]*\d)\b`)
 	compared := 0
-	for _, r := range rules {
-		found := bounds.FindStringSubmatch(r.allowed)
+	for _, k := range keys {
+		found := bounds.FindStringSubmatch(k.allowed)
 		if found == nil {
 			continue
 		}
-		for _, says := range documented.FindAllStringSubmatch(rows[r.key].meaning, -1) {
+		for _, says := range documented.FindAllStringSubmatch(rows[k.key()].meaning, -1) {
 			low, high := plainNumber(says[1]), plainNumber(says[2])
 			if says[3] != "" {
 				low, high = found[1], plainNumber(says[3])
 			}
-			require.Equal(t, []string{found[1], found[2]}, []string{low, high}, "docs/configuration.md says of %s: %s", r.key,
+			require.Equal(t, []string{found[1], found[2]}, []string{low, high}, "docs/configuration.md says of %s: %s", k.key(),
 				says[0])
 			compared++
 		}

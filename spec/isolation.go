@@ -10,18 +10,18 @@ import (
 // Isolation configures who shares a process.
 type Isolation struct {
 	// By is one of the Isolate values.
-	By string `json:"by" toml:"by"`
+	By string `json:"by" default:"none" rule:"none|key|use"`
 	// Idle and MaxLifetime end a process of a key that has not been used for so long, or is so old; 0 is no lifetime.
-	Idle        Duration `json:"idle" toml:"idle"`
-	MaxLifetime Duration `json:"max_lifetime" toml:"max_lifetime"`
+	Idle        Duration `json:"idle" default:"5m"`
+	MaxLifetime Duration `json:"max_lifetime" rule:"optional"`
 	// MaxPerKey bounds the processes of one key on a host.
-	MaxPerKey int `json:"max_per_key" toml:"max_per_key"`
+	MaxPerKey int `json:"max_per_key" default:"1" rule:"1.."`
 	// Spares are how many workers a host keeps without a key, of which it has one more at least: so many idle keys give
 	// way before another one comes. Processes that start for their key need none.
-	Spares int `json:"spares" toml:"spares"`
+	Spares int `json:"spares" default:"1" rule:"0.."`
 	// Env are variables of a key's process, and where each comes from: EnvKey, EnvHeader and the name of a header, or
 	// EnvFile and a path that may hold KeyMark.
-	Env map[string]string `json:"env" toml:"env"`
+	Env map[string]string `json:"env"`
 }
 
 // Sources of isolation.env, and the mark in the place of which paths hold the key.

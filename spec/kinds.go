@@ -81,7 +81,6 @@ func foreignKey(kind, key string) conflict {
 
 // hasDefault reports whether a key has its default. An empty list or table equals a nil one.
 func hasDefault(s *Spec, key string) bool {
-	defaults := Default()
 	a, b := keyByName[key].value(s), keyByName[key].value(&defaults)
 	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
 		return true

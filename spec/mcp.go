@@ -31,33 +31,33 @@ const (
 // MCP configures the clients of an MCP server, at /mcp/{pool} of a gateway.
 type MCP struct {
 	// Mode is one of the MCP values.
-	Mode string `json:"mode" toml:"mode"`
+	Mode string `json:"mode" default:"none" rule:"none|shared|session|request"`
 	// Era is one of the Era values.
-	Era string `json:"era" toml:"era"`
+	Era string `json:"era" default:"auto" rule:"auto|legacy|modern"`
 	// MaxSessions bounds the clients of the pool on one host.
-	MaxSessions int `json:"max_sessions" toml:"max_sessions"`
+	MaxSessions int `json:"max_sessions" default:"1000" rule:"1..1000000"`
 	// MaxSessionsPerPrincipal bounds those of one principal among them; 0: like MaxSessions.
-	MaxSessionsPerPrincipal int `json:"max_sessions_per_principal" toml:"max_sessions_per_principal"`
+	MaxSessionsPerPrincipal int `json:"max_sessions_per_principal" rule:"0..1000000"`
 	// Idle is how long a session without requests and streams keeps its process.
-	Idle Duration `json:"idle" toml:"idle"`
+	Idle Duration `json:"idle" default:"30m"`
 	// Park is how long a session without a process is remembered in the session store. 0: it ends with Idle, and with its
 	// agent.
-	Park Duration `json:"park" toml:"park"`
+	Park Duration `json:"park" default:"24h" rule:"optional"`
 	// AfterCrash is one of the Crash values.
-	AfterCrash string `json:"after_crash" toml:"after_crash"`
+	AfterCrash string `json:"after_crash" default:"tell" rule:"tell|silent|end"`
 	// SSEAfter is how long a request may take before its answer becomes a stream of events, and KeepAlive is the interval
 	// of comments in streams.
-	SSEAfter  Duration `json:"sse_after" toml:"sse_after"`
-	KeepAlive Duration `json:"keep_alive" toml:"keep_alive"`
+	SSEAfter  Duration `json:"sse_after" default:"500ms"`
+	KeepAlive Duration `json:"keep_alive" default:"15s"`
 	// Tools are globs of the names of the tools that clients see and call, all if it is empty, and ToolsDeny of those that
 	// they do not.
-	Tools     []string `json:"tools" toml:"tools"`
-	ToolsDeny []string `json:"tools_deny" toml:"tools_deny"`
+	Tools     []string `json:"tools"`
+	ToolsDeny []string `json:"tools_deny"`
 	// Origins are those of web pages that may be clients, such as https://chat.example.
-	Origins []string `json:"origins" toml:"origins"`
+	Origins []string `json:"origins"`
 	// Env are variables of a session's process, and where each comes from: EnvHeader and the name of a header of the
 	// request that begins it, or EnvFile and a path that may hold PrincipalMark.
-	Env map[string]string `json:"env" toml:"env"`
+	Env map[string]string `json:"env"`
 }
 
 // On reports whether the pool's programs are MCP servers.

@@ -15,6 +15,7 @@ import (
 type keyInfo struct {
 	section, name string
 	index         []int
+	rule
 }
 
 func (k keyInfo) key() string { return k.section + "." + k.name }
@@ -27,13 +28,14 @@ func (k keyInfo) set(s *Spec, v any) *Error {
 	if problem == "" {
 		return nil
 	}
-	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedText(k)}
+	return &Error{Key: k.key() + at, Problem: problem, Allowed: k.allowed}
 }
 
 var (
 	sections  []string
 	keys      []keyInfo
 	keyByName = map[string]keyInfo{}
+	defaults  Spec // what Default returns, but for its tables
 )
 
 // warmupKeys are the keys of a warm-up, each with its field.
@@ -44,16 +46,47 @@ var warmupKeys = map[string]func(*Warmup) any{
 }
 
 func init() {
-	spec := reflect.TypeFor[Spec]()
-	for i := range spec.NumField() {
-		section := spec.Field(i)
-		sections = append(sections, section.Tag.Get("toml"))
-		for j := range section.Type.NumField() {
-			field := section.Type.Field(j)
-			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), index: []int{i, j}}
+	for section := range reflect.TypeFor[Spec]().Fields() {
+		sections = append(sections, section.Tag.Get("json"))
+		for field := range section.Type.Fields() {
+			k := keyInfo{section: section.Tag.Get("json"), name: field.Tag.Get("json"),
+				index: slices.Concat(section.Index, field.Index)}
+			k.rule = ruleOf(k.key(), field)
 			keys = append(keys, k)
 			keyByName[k.key()] = k
+			if value := k.value(&defaults); value.Kind() == reflect.Slice {
+				value.Set(reflect.MakeSlice(field.Type, 0, 0))
+			}
+			if text, found := field.Tag.Lookup("default"); found {
+				assignText(text, k.value(&defaults).Addr().Interface())
+			}
 		}
+	}
+}
+
+// Default returns the defaults of all keys. It validates once Pool.Name and Pool.Command are set, which have none.
+// Lists and tables are empty, not nil, so that a spec stays equal to itself through JSON.
+func Default() Spec {
+	s := defaults
+	for _, k := range keys {
+		if table := k.value(&s); table.Kind() == reflect.Map { // an empty list has no room to share
+			table.Set(reflect.MakeMap(table.Type()))
+		}
+	}
+	return s
+}
+
+// assignText sets a field of a spec, or a bound of one, to what its tag says.
+func assignText(text string, field any) {
+	var v any = text
+	switch field.(type) {
+	case *int, *float64:
+		v = json.Number(text)
+	case *bool:
+		v = text == "true"
+	}
+	if _, problem := assign(v, field); problem != "" {
+		panic("spec: a tag says " + text + ": " + problem)
 	}
 }
 

@@ -1,9 +1,9 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,33 +33,11 @@ func check(s *Spec) (e *Error, with string) {
 	return checkConflicts(s)
 }
 
-var ruleByKey = func() map[string]rule {
-	byKey := make(map[string]rule, len(rules))
-	for _, r := range rules {
-		byKey[r.key] = r
-	}
-	return byKey
-}()
-
-// allowedOf describes the types that have keys without a rule.
-var allowedOf = map[reflect.Type]string{
-	reflect.TypeFor[bool]():     "true or false",
-	reflect.TypeFor[[]string](): `a list of strings such as ["a", "b"]`,
-}
-
-// allowedText returns the allowed values of a key, for errors.
-func allowedText(k keyInfo) string {
-	if r, found := ruleByKey[k.key()]; found {
-		return r.allowed
-	}
-	return allowedOf[k.value(new(Spec)).Type()]
-}
-
-// checkRules returns the error of the first rule that s violates.
+// checkRules returns the error of the first key whose rule s violates.
 func checkRules(s *Spec) *Error {
-	for _, r := range rules {
-		if at, problem := r.check(keyByName[r.key].value(s).Interface()); problem != "" {
-			return &Error{Key: r.key + at, Problem: problem, Allowed: r.allowed}
+	for _, k := range keys {
+		if at, problem := k.check(k.value(s).Interface()); problem != "" {
+			return &Error{Key: k.key() + at, Problem: problem, Allowed: k.allowed}
 		}
 	}
 	return nil
@@ -100,23 +78,13 @@ func eachNamed(problemOf func(name, value string) string) func(any) (string, str
 	}
 }
 
-func intBetween(low, high int) func(any) (string, string) {
-	return holds(func(n int) bool { return low <= n && n <= high })
+// between makes a check of a range.
+func between[T cmp.Ordered](low, high T) func(any) (string, string) {
+	return holds(func(v T) bool { return low <= v && v <= high })
 }
 
-func integerRange(key string, low, high int) rule {
-	return rule{key, fmt.Sprintf("a whole number from %d to %d", low, high), intBetween(low, high)}
-}
-
-func numberRange(key string, low, high float64) rule {
-	allowed := fmt.Sprintf("a number from %v to %v", low, high)
-	return rule{key, allowed, holds(func(n float64) bool { return low <= n && n <= high })}
-}
-
-// bands allows no numbers, or four rising ones above 0.
-func bands(key string) rule {
-	return rule{key, bandsAllowed, func(v any) (string, string) { return bandsProblem(v.([]float64)) }}
-}
+// anything is the check of a key whose form says it all.
+func anything(any) (string, string) { return "", "" }
 
 const bandsAllowed = "four rising numbers above 0, such as [20, 50, 80, 95]; or [] for no grade"
 
@@ -143,37 +111,12 @@ const (
 
 var durationRange = fmt.Sprintf("%s, from %s to %s", durationAllowed, minDuration, maxDuration)
 
-func positiveDuration(key string) rule {
-	return rule{key, durationRange, holds(func(d Duration) bool { return minDuration <= d && d <= maxDuration })}
-}
-
-func optionalDuration(key string) rule {
-	return rule{key, durationRange + `; or "" for none`,
-		holds(func(d Duration) bool { return d == 0 || minDuration <= d && d <= maxDuration })}
-}
-
-func sizeRange(key string, low, high Bytes) rule {
-	allowed := fmt.Sprintf("%s from %s to %s", bytesAllowed, low, high)
-	if low == 0 {
-		allowed = fmt.Sprintf(`%s up to %s; or "" for none`, bytesAllowed, high)
-	}
-	return rule{key, allowed, holds(func(b Bytes) bool { return low <= b && b <= high })}
-}
-
-// autoSizeRange is sizeRange that also allows Auto.
-func autoSizeRange(key string, low, high Bytes) rule {
-	r := sizeRange(key, low, high)
-	return rule{key, r.allowed + `; or "auto"`, holds(func(b Bytes) bool { return b == Auto || low <= b && b <= high })}
-}
-
-func oneOf(key string, words ...string) rule {
+func oneOf(words []string) rule {
 	quotedWords := make([]string, len(words))
 	for i, word := range words {
 		quotedWords[i] = strconv.Quote(word)
 	}
-	return rule{key, orList(quotedWords), holds(func(word string) bool {
-		return slices.Contains(words, word)
-	})}
+	return rule{orList(quotedWords), holds(func(word string) bool { return slices.Contains(words, word) })}
 }
 
 func orList(words []string) string {
@@ -181,10 +124,6 @@ func orList(words []string) string {
 		return words[0]
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
-func textWithoutNUL(key string) rule {
-	return rule{key, "a string without NUL characters", holds(func(s string) bool { return !strings.ContainsRune(s, 0) })}
 }
 
 func commandProblem(v any) (at, problem string) {

@@ -23,8 +23,8 @@ func keys() map[string][]string {
 	all := map[string][]string{}
 	for section := range reflect.TypeFor[spec.Spec]().Fields() {
 		for key := range section.Type.Fields() {
-			name := section.Tag.Get("toml")
-			all[name] = append(all[name], name+"."+key.Tag.Get("toml"))
+			name := section.Tag.Get("json")
+			all[name] = append(all[name], name+"."+key.Tag.Get("json"))
 		}
 	}
 	return all
