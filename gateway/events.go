@@ -60,7 +60,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.life, cancel)()
-	s := eventStream{g, w, reader}
+	s := eventStream{gateway: g, w: w, reader: reader}
 	s.place()
 	if first != nil {
 		s.missed(*first)
@@ -128,15 +128,19 @@ type eventStream struct {
 	gateway *Gateway
 	w       http.ResponseWriter
 	reader  *events.Reader
+	due     time.Time // when it sends its place, if it sends no event before
 }
 
 // send sends the next events, and reports whether there are more. Write errors end the stream at its next flush.
-func (s eventStream) send() (more bool) {
+func (s *eventStream) send() (more bool) {
 	batch, missed, more := s.reader.Read()
 	if missed > 0 {
 		s.gateway.eventsMissed.Add(int64(missed))
 		s.missed(api.MissedEvent{Count: missed,
 			Reason: "the agent holds only its newest events, and dropped these before they were read"})
+	}
+	if len(batch) > 0 {
+		s.due = time.Now().Add(keepAliveEvery)
 	}
 	for _, e := range batch {
 		if _, err := s.w.Write(frame(e)); err != nil {
@@ -154,16 +158,16 @@ func frame(e events.Entry) []byte {
 
 // missed sends an event of type api.EventMissed. It has no id of its own: a client that reconnects continues after the
 // last event it got.
-func (s eventStream) missed(data api.MissedEvent) {
+func (s *eventStream) missed(data api.MissedEvent) {
 	event := events.MissedEvent(api.HostSource(s.gateway.config.HostID), s.reader.Position(), data)
 	_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
 }
 
 // wait waits for an event, and reports false once the client has gone or the gateway closes.
-func (s eventStream) wait(ctx context.Context) bool {
+func (s *eventStream) wait(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		quiet, cancel := context.WithTimeout(ctx, keepAliveEvery)
-		ready := s.reader.Wait(quiet)
+		quiet, cancel := context.WithDeadline(ctx, s.due)
+		ready := quiet.Err() == nil && s.reader.Wait(quiet)
 		cancel()
 		if ready {
 			return true
@@ -178,4 +182,7 @@ func (s eventStream) wait(ctx context.Context) bool {
 
 // place sends the client its place in the ring, from which it continues if it reconnects: it may be past the last event
 // that was selected.
-func (s eventStream) place() { _, _ = s.w.Write([]byte("id: " + s.reader.Position() + "\n\n")) }
+func (s *eventStream) place() {
+	_, _ = s.w.Write([]byte("id: " + s.reader.Position() + "\n\n"))
+	s.due = time.Now().Add(keepAliveEvery)
+}

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/internal/tracecontext"
 )
 
@@ -182,6 +185,24 @@ func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
 	require.Equal(t, emitted, seen+int(missed))
 	require.NotZero(t, missed)
 	require.EqualValues(t, missed, e.gateway.Snapshot().EventsMissed)
+}
+
+func TestAStreamSendsItsPlaceAlthoughOtherEventsArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, answer := events.New("here"), httptest.NewRecorder()
+		s := eventStream{w: answer, reader: log.FromNow(events.Filter{Types: []string{"lease.*"}})}
+		s.place()
+		ctx, cancel := context.WithTimeout(t.Context(), 4*keepAliveEvery)
+		defer cancel()
+		go func() {
+			for sleep.For(ctx.Done(), time.Second) {
+				log.Emit(api.EventProcessStarted, api.WorkerSource("p/0"), time.Now(), nil)
+			}
+		}()
+		for s.send() || s.wait(ctx) {
+		}
+		require.Greater(t, strings.Count(answer.Body.String(), "id: "), 3)
+	})
 }
 
 // A reader that stalls keeps no event alive beyond the ring but the one batch that is being written.

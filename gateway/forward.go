@@ -172,7 +172,8 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	sp, _ := g.Spec(r.Context(), name) // known by now
 	// an MCP client may come back from its record, wait for a process, and have that initialized before its own call
 	trip.Silence = leaseHostTimeout + sp.Queue.Timeout.D() + 2*time.Until(g.Deadline(name, 0))
-	if r.URL.Query().Has("follow") || lasts(r) && r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "" {
+	follow, _ := isSet(r.URL.Query(), "follow", false)
+	if follow || lasts(r) && r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "" {
 		ctx, cancel := context.WithCancel(r.Context()) // a followed log, and what an MCP server sends unasked, has no end
 		defer cancel()
 		defer context.AfterFunc(g.life, cancel)()
