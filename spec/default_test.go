@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,38 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 	}
 	for _, k := range keys {
 		require.True(t, mentioned[k.key()], k.key())
+	}
+}
+
+func TestTheConstantsAreTheWordsOfTheirKeys(t *testing.T) {
+	constants := map[string][]string{
+		"pool.kind":            {KindProcess, KindContainer, KindFunction},
+		"pool.protocol":        {ProtocolFrames, ProtocolJSONRPC, ProtocolNone},
+		"pool.framing":         {FramingLine, FramingContentLength, FramingPacket4},
+		"pool.on_partition":    {PartitionServe, PartitionFence},
+		"pool.on_suspend":      {SuspendRun, SuspendFreeze},
+		"health.kind":          {HealthRPC, HealthHTTP, HealthTCP, HealthExec},
+		"recovery.restart":     {RestartAlways, RestartOnFailure, RestartNever},
+		"lease.on_expiry":      {ExpiryReplace, ExpiryReset},
+		"sandbox.network":      {NetworkHost, NetworkNone},
+		"isolation.by":         {IsolateNone, IsolateKey, IsolateUse},
+		"mcp.mode":             {MCPNone, MCPShared, MCPSession, MCPRequest},
+		"mcp.era":              {EraAuto, EraLegacy, EraModern},
+		"mcp.after_crash":      {CrashTell, CrashSilent, CrashEnd},
+		"watch.mode":           {WatchRolling, WatchAll},
+		"sessions.store":       {StoreMemory, StoreEmbedded, StoreRedis},
+		"sessions.sync":        {SyncAlways, SyncInterval},
+		"sessions.on_full":     {OnFullRefuse, OnFullEvict},
+		"resources.allocation": {AllocationNone, AllocationEqual, AllocationWeighted, AllocationAdaptive},
+		"policy.mode":          {PolicyEnforce, PolicyObserve},
+	}
+	for section := range reflect.TypeFor[Spec]().Fields() {
+		for field := range section.Type.Fields() {
+			key := section.Tag.Get("json") + "." + field.Tag.Get("json")
+			if words := strings.Split(field.Tag.Get("rule"), "|"); len(words) > 1 {
+				require.Equal(t, words, constants[key], key)
+			}
+		}
 	}
 }
 

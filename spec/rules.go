@@ -25,11 +25,11 @@ const (
 	maxSize    = Bytes(1 << 50)
 )
 
-const optionalSize = bytesAllowed + ` up to 1024TiB; or "" for none`
-
 var (
 	nameForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	umaskForm = regexp.MustCompile(`^0?[0-7]{3}$`)
+
+	optionalSize = fmt.Sprintf(`%s up to %s; or "" for none`, bytesAllowed, maxSize)
 )
 
 const nameAllowed = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
@@ -94,6 +94,8 @@ var ownRules = map[string]rule{
 	"sandbox.read":   {absolutePathsAllowed, each(absolutePathProblem)},
 	"sandbox.write":  {absolutePathsAllowed, each(absolutePathProblem)},
 	"isolation.env":  sources(`sources of variables: "key", "header:X-…" or "file:/run/secrets/{key}"`),
+	"watch.paths":    {`a list of strings such as ["a", "b"]`, anything},
+	"watch.ignore":   {`a list of strings such as ["a", "b"]`, anything},
 	"mcp.tools":      {toolsAllowed, each(globProblem)},
 	"mcp.tools_deny": {toolsAllowed, each(globProblem)},
 	"mcp.origins": {`origins of web pages, such as ["https://chat.example", "http://localhost:6274"]`,
@@ -104,7 +106,7 @@ var ownRules = map[string]rule{
 
 // ruleOf is the rule of a key: its own one, else what the form and the tag rule of its field say. The tag has the
 // bounds of a number or a size, such as 1..1000, or 0.. up to maxCount; or the words that a string may be, such as
-// run|freeze. A duration or a size that may be 0 is optional.
+// run|freeze. A duration or a size that may be 0 is optional, and a list of numbers has bands.
 func ruleOf(key string, field reflect.StructField) rule {
 	if own, found := ownRules[key]; found {
 		return own
@@ -112,23 +114,28 @@ func ruleOf(key string, field reflect.StructField) rule {
 	tag := field.Tag.Get("rule")
 	switch reflect.Zero(field.Type).Interface().(type) {
 	case bool:
-		return rule{"true or false", anything}
-	case []string:
-		return rule{`a list of strings such as ["a", "b"]`, anything}
+		if tag == "" {
+			return rule{"true or false", anything}
+		}
 	case []float64:
-		return rule{bandsAllowed, func(v any) (string, string) { return bandsProblem(v.([]float64)) }}
+		if tag == "bands" {
+			return rule{bandsAllowed, func(v any) (string, string) { return bandsProblem(v.([]float64)) }}
+		}
 	case int:
-		low, high := bounds[int](tag)
-		return rule{fmt.Sprintf("a whole number from %d to %d", low, high), between(low, high)}
+		if low, high, ok := bounds[int](tag); ok {
+			return rule{fmt.Sprintf("a whole number from %d to %d", low, high), between(low, high)}
+		}
 	case float64:
-		low, high := bounds[float64](tag)
-		return rule{fmt.Sprintf("a number from %v to %v", low, high), between(low, high)}
+		if low, high, ok := bounds[float64](tag); ok {
+			return rule{fmt.Sprintf("a number from %v to %v", low, high), between(low, high)}
+		}
 	case Bytes:
 		if tag == "optional" {
 			return rule{optionalSize, between(0, maxSize)}
 		}
-		low, high := bounds[Bytes](tag)
-		return rule{fmt.Sprintf("%s from %s to %s", bytesAllowed, low, high), between(low, high)}
+		if low, high, ok := bounds[Bytes](tag); ok {
+			return rule{fmt.Sprintf("%s from %s to %s", bytesAllowed, low, high), between(low, high)}
+		}
 	case Duration:
 		switch tag {
 		case "":
@@ -146,11 +153,13 @@ func ruleOf(key string, field reflect.StructField) rule {
 	panic(fmt.Sprintf("spec: %s needs a rule of its own: there is no rule %q of a %s", key, tag, field.Type))
 }
 
-func bounds[T cmp.Ordered](tag string) (low, high T) {
-	from, to, _ := strings.Cut(tag, "..")
-	assignText(from, &low)
-	assignText(cmp.Or(to, strconv.Itoa(maxCount)), &high)
-	return low, high
+func bounds[T cmp.Ordered](tag string) (low, high T, ok bool) {
+	from, to, ok := strings.Cut(tag, "..")
+	if ok {
+		assignText(from, &low)
+		assignText(cmp.Or(to, strconv.Itoa(maxCount)), &high)
+	}
+	return low, high, ok
 }
 
 var headerForm = regexp.MustCompile(`^[Xx]-[A-Za-z0-9-]{1,100}$`)

@@ -221,8 +221,8 @@ type Health struct {
 	// critical. Empty means no grade by that measure. Memory is in MB (1000² bytes) of the process tree, CPU in percent of
 	// one core, calls per minute.
 	MemoryBands Bands     `json:"memory_bands" default:"auto"`
-	CPUBands    []float64 `json:"cpu_bands"`
-	CallsBands  []float64 `json:"calls_bands"`
+	CPUBands    []float64 `json:"cpu_bands" rule:"bands"`
+	CallsBands  []float64 `json:"calls_bands" rule:"bands"`
 }
 
 // Rotation configures when and how a healthy worker is replaced.
