@@ -2,7 +2,6 @@ package tempool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -257,31 +256,12 @@ func TestACallLostAfterSendingIsNotRetried(t *testing.T) {
 	require.Zero(t, second.served())
 }
 
-func TestAWorkersErrorIsReturnedInFull(t *testing.T) {
-	g := newFakeGateway(t, "tcp")
-	g.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, `{"code":"worker_error","detail":"m on p/0 failed","started":true,
-			"worker_error":{"code":"-32602","message":"no such tool","data":{"tool":"x"}}}`)
-	}
-	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
-	require.ErrorIs(t, err, api.ErrWorkerError)
-	require.ErrorContains(t, err, "no such tool")
-	var theirs *WorkerError
-	require.True(t, errors.As(err, &theirs))
-	require.Equal(t, "-32602", theirs.Code)
-	require.JSONEq(t, `{"tool":"x"}`, string(theirs.Data))
-}
-
 func TestAnAnswerThatIsNotAGatewaysIsUnavailable(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	g.answer = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }
 	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
 	require.ErrorIs(t, err, api.ErrUnavailable)
 	require.Equal(t, 1, g.served(), "a redirect is not followed")
-	g.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }
-	var out any
-	require.ErrorIs(t, clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, &out), api.ErrWorkerError)
 }
 
 func TestInvalidCallsFailBeforeSending(t *testing.T) {
@@ -343,24 +323,6 @@ func TestLeavingAStreamEarlyCancelsTheCall(t *testing.T) {
 		}
 	}
 	require.Zero(t, other.served())
-}
-
-func TestAnInterruptedStreamEndsWithAnError(t *testing.T) {
-	g := newFakeGateway(t, "tcp")
-	g.answer = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "half")
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	}
-	var last error
-	var got string
-	for chunk, err := range clientOf(t, g).Pool("p").Stream(t.Context(), "m", []byte("x")) {
-		got += string(chunk)
-		last = err
-	}
-	require.Equal(t, "half", got)
-	require.ErrorIs(t, last, api.ErrUnavailable)
-	require.True(t, transport.MayHaveStarted(last))
 }
 
 func TestAReaderIsResentOnlyIfUnread(t *testing.T) {

@@ -129,6 +129,9 @@ func TestVectors(t *testing.T) {
 				Options{Gateways: []string{endpoint, strings.Replace(endpoint, "127.0.0.1", "[::ffff:127.0.0.1]", 1)}})
 			gave, err := v.do(t, client.Pool("p"))
 			require.EqualValues(t, v.Requests, asked.Load())
+			if v.Do == "stream" && v.Answers[0].PiecesHex == nil {
+				require.Equal(t, strings.Join(v.Answers[0].Pieces, ""), string(gave), "also before a failure")
+			}
 			if v.Fails == nil {
 				require.NoError(t, err)
 				if v.Do != "stream" && v.Do != "lease" && string(v.Gives) != "null" {
@@ -145,7 +148,10 @@ func TestVectors(t *testing.T) {
 			require.Equal(t, code, failure.Code)
 			require.Equal(t, v.Fails.Started, failure.Started)
 			require.EqualValues(t, v.Fails.RetryAfterMS, failure.RetryAfter.Milliseconds())
-			if worker, is := errors.AsType[*WorkerError](err); is {
+			worker, is := errors.AsType[*WorkerError](err)
+			require.Equal(t, v.Fails.WorkerCode != "", is)
+			if is {
+				require.ErrorContains(t, err, worker.Message)
 				require.Equal(t, v.Fails.WorkerCode, worker.Code)
 				if v.Fails.Type != "" {
 					require.Equal(t, []any{v.Fails.Type, v.Fails.Traceback, v.Fails.Fatal},
