@@ -23,9 +23,9 @@ import (
 
 // fleet is a host's workflow on a clock that skips time, and the agents that join it.
 type fleet struct {
-	t      *testing.T
-	env    *testsuite.TestWorkflowEnvironment
-	script *workflowtest.Script
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	*workflowtest.Script
 	// liveness says how the liveness of an epoch ends; without an entry it continues.
 	liveness map[int64]func(ctx context.Context) error
 	started  []api.LivenessRequest // to the minute
@@ -41,12 +41,12 @@ func (f *fleet) workflow(ctx workflow.Context, run Run) error {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, script: workflowtest.NewScript(), liveness: map[int64]func(context.Context) error{}}
+	f := &fleet{t: t, Script: workflowtest.NewScript(), liveness: map[int64]func(context.Context) error{}}
 	f.env = workflowtest.NewEnvironment(nil,
-		worker.Options{Interceptors: []interceptor.WorkerInterceptor{f.script.Interceptor()}})
+		worker.Options{Interceptors: []interceptor.WorkerInterceptor{f.Interceptor()}})
 	f.env.SetStartTime(t0)
-	f.script.Begin = t0
-	f.script.StartRun(f.env)
+	f.Begin = t0
+	f.StartRun(f.env)
 	f.env.RegisterWorkflowWithOptions(f.workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
 	f.env.RegisterActivityWithOptions(func(ctx context.Context, r api.LivenessRequest) error {
 		r.At = r.At.Round(time.Minute)
@@ -63,27 +63,14 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// after runs a step so long after the start of the workflow.
-func (f *fleet) after(d time.Duration, step func()) { f.script.At(d, step) }
-
-// joined is what became of a join, once its step is over.
-type joined struct {
-	epoch    int64
-	draining bool
-	refusal  error
+// join announces an agent.
+func (f *fleet) join(r api.JoinRequest) *workflowtest.UpdateResult {
+	return f.Update(api.UpdateJoin, r)
 }
 
-// join announces an agent.
-func (f *fleet) join(r api.JoinRequest) *joined {
-	j := &joined{}
-	f.env.UpdateWorkflow(api.UpdateJoin, "", &testsuite.TestUpdateCallback{
-		OnAccept: func() {}, OnReject: func(err error) { j.refusal = err },
-		OnComplete: func(v any, err error) {
-			require.NoError(f.t, err)
-			j.epoch, j.draining = v.(api.JoinResult).Epoch, v.(api.JoinResult).Draining
-		},
-	}, r)
-	return j
+// granted is the result of a join that got an epoch.
+func granted(epoch int64) *workflowtest.UpdateResult {
+	return &workflowtest.UpdateResult{Value: api.JoinResult{Epoch: epoch}}
 }
 
 const keepTime = 2 * time.Minute
@@ -97,49 +84,37 @@ func (f *fleet) leave(epoch int64) { f.update(api.UpdateLeave, api.LeaveRequest{
 
 // update sends an update that must succeed.
 func (f *fleet) update(name string, request any) {
-	f.env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
-		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) },
-		OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
-	}, request)
+	result := f.Update(name, request)
+	f.t.Cleanup(func() { require.NoError(f.t, errors.Join(result.Rejected, result.Err)) })
 }
 
-func (f *fleet) status() (s api.HostStatus) {
-	value, err := f.env.QueryWorkflow(api.QueryStatus)
-	require.NoError(f.t, err)
-	require.NoError(f.t, value.Get(&s))
-	return s
+func (f *fleet) status() api.HostStatus {
+	return workflowtest.Query[api.HostStatus](f.t, f.Script, api.QueryStatus)
 }
 
 func (f *fleet) run(run Run) error {
 	run.Host = "gpu-1"
 	f.env.ExecuteWorkflow(api.WorkflowHost, run)
-	f.script.RequireDone(f.t)
+	f.RequireDone(f.t)
 	require.True(f.t, f.env.IsWorkflowCompleted())
 	return f.env.GetWorkflowError()
 }
 
-// silent is the end of a liveness whose agent no longer heartbeats.
-func silent() func(context.Context) error {
-	return func(context.Context) error {
-		return temporal.NewHeartbeatTimeoutError()
-	}
-}
-
 func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	f := newFleet(t)
-	var first, early, late *joined
-	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
-	f.after(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
-	f.after(2*time.Minute, func() {
+	var first, early, late *workflowtest.UpdateResult
+	f.At(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
+	f.At(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
+	f.At(2*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		f.leave(1)
 	})
-	f.after(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
-	f.after(4*time.Minute, func() { f.leave(2) })
+	f.At(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
+	f.At(4*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}), "a host without an agent is forgotten in the end")
-	require.Equal(t, &joined{epoch: 1}, first)
-	require.ErrorContains(t, early.refusal, `host id "gpu-1" is held by agent a`)
-	require.Equal(t, &joined{epoch: 2}, late)
+	require.Equal(t, granted(1), first)
+	require.ErrorContains(t, early.Rejected, `host id "gpu-1" is held by agent a`)
+	require.Equal(t, granted(2), late)
 	require.Equal(t, []string{
 		"/hosts/gpu-1 host.joined 1", "/hosts/gpu-1 host.left 1", "/hosts/gpu-1 host.joined 2", "/hosts/gpu-1 host.left 2",
 	}, f.emitted)
@@ -149,49 +124,49 @@ func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 
 func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 	f := newFleet(t)
-	var other *joined
-	f.liveness[1] = silent()
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
-	f.after(time.Minute, func() {
+	var other *workflowtest.UpdateResult
+	f.liveness[1] = func(context.Context) error { return temporal.NewHeartbeatTimeoutError() }
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
+	f.At(time.Minute, func() {
 		require.Equal(t, api.HostLost, f.status().State)
 		other = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	})
-	f.after(2*time.Minute, func() { f.leave(2) })
+	f.At(2*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
-	require.Equal(t, &joined{epoch: 2}, other)
+	require.Equal(t, granted(2), other)
 	require.Equal(t, []string{
 		"/hosts/gpu-1 host.joined 1", "/hosts/gpu-1 host.lost 1", "/hosts/gpu-1 host.joined 2", "/hosts/gpu-1 host.left 2",
 	}, f.emitted)
 }
 
 func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
-	var again *joined
+	var again *workflowtest.UpdateResult
 	f := newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Second, func() { require.Equal(t, api.HostSuspect, f.status().State) })
-	f.after(2*time.Second, func() {
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(time.Second, func() { require.Equal(t, api.HostSuspect, f.status().State) })
+	f.At(2*time.Second, func() {
 		delete(f.liveness, 1)
 		again = f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
-	f.after(time.Minute, func() {
+	f.At(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		f.leave(1)
 	})
 	require.NoError(t, f.run(Run{}))
-	require.Equal(t, &joined{epoch: 1}, again, "it joins again in time and loses nothing")
+	require.Equal(t, granted(1), again, "it joins again in time and loses nothing")
 	require.Len(t, f.started, 2)
 
 	f = newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(api.HostGrace+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(api.HostGrace+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
 	require.NoError(t, f.run(Run{}))
 }
 
 func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
 	err := f.run(Run{})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, err, &again)
@@ -202,7 +177,7 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	require.Equal(t, int64(1), next.Epoch)
 
 	f = newFleet(t)
-	f.after(time.Minute, func() {
+	f.At(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}}, f.started,
 			"the next run has a liveness of its own")
@@ -213,8 +188,8 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 
 func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 	f := newFleet(t)
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Minute, func() {
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(time.Minute, func() {
 		f.env.SetContinueAsNewSuggested(true)
 		f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
@@ -227,19 +202,21 @@ func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 func TestAHostDrainsUntilItIsTold(t *testing.T) {
 	f := newFleet(t)
 	drain := func(reason string) { f.update(api.UpdateDrainHost, api.DrainHostRequest{Reason: reason}) }
-	var first, second, third *joined
-	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Minute, func() { drain("new kernel") })
-	f.after(2*time.Minute, func() {
+	var first, second, third *workflowtest.UpdateResult
+	f.At(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(time.Minute, func() { drain("new kernel") })
+	f.At(2*time.Minute, func() {
 		require.Equal(t, "new kernel", f.status().Draining)
 		f.leave(1)
 	})
-	f.after(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", StateID: "disk"}) })
-	f.after(4*time.Minute, func() { f.leave(2) })
-	f.after(5*time.Minute, func() { drain("") })
-	f.after(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", StateID: "disk"}) })
-	f.after(7*time.Minute, func() { f.leave(3) })
+	f.At(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", StateID: "disk"}) })
+	f.At(4*time.Minute, func() { f.leave(2) })
+	f.At(5*time.Minute, func() { drain("") })
+	f.At(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", StateID: "disk"}) })
+	f.At(7*time.Minute, func() { f.leave(3) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, []bool{true}, f.drained, "a host without an agent tells nobody")
-	require.Equal(t, []joined{{epoch: 1}, {epoch: 2, draining: true}, {epoch: 3}}, []joined{*first, *second, *third})
+	require.Equal(t, granted(1), first)
+	require.Equal(t, api.JoinResult{Epoch: 2, Draining: true}, second.Value)
+	require.Equal(t, granted(3), third)
 }

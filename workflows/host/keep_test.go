@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 var kept = []api.Process{{Worker: "p/0", Incarnation: 1}}
@@ -26,17 +27,17 @@ func (f *fleet) recordEnds() *[]api.EndEpochRequest {
 func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
-	var elsewhere, next *joined
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Minute, func() { f.leaveKeeping(1) })
-	f.after(time.Minute+time.Second, func() {
+	var elsewhere, next *workflowtest.UpdateResult
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(time.Minute, func() { f.leaveKeeping(1) })
+	f.At(time.Minute+time.Second, func() {
 		require.Equal(t, api.HostKeeping, f.status().State)
 		require.Len(t, *ends, 1)
 		require.Nil(t, (*ends)[0].NextAgent)
 		elsewhere = f.join(api.JoinRequest{Instance: "c", StateID: "elsewhere"})
 	})
-	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept}) })
-	f.after(3*time.Minute, func() {
+	f.At(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept}) })
+	f.At(3*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		require.Len(t, *ends, 2)
 		require.Equal(t, &api.NextAgent{Epoch: 2}, (*ends)[1].NextAgent)
@@ -44,16 +45,16 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 		f.leave(2)
 	})
 	require.NoError(t, f.run(Run{}))
-	require.ErrorContains(t, elsewhere.refusal, "is held by agent a")
-	require.Equal(t, &joined{epoch: 2}, next)
+	require.ErrorContains(t, elsewhere.Rejected, "is held by agent a")
+	require.Equal(t, granted(2), next)
 }
 
 func TestWorkersAreNotifiedWhenNoAgentInheritsTheirProcesses(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
-	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
-	f.after(time.Minute, func() { f.leaveKeeping(1) })
-	f.after(time.Minute+keepTime+time.Second, func() {
+	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.At(time.Minute, func() { f.leaveKeeping(1) })
+	f.At(time.Minute+keepTime+time.Second, func() {
 		require.Equal(t, api.HostLeft, f.status().State)
 		require.Len(t, *ends, 2)
 		require.Empty(t, (*ends)[1].Kept)

@@ -17,11 +17,11 @@ func TestAlertsAreRaisedAndClearedOnce(t *testing.T) {
 	for _, continues := range []bool{false, true} {
 		t.Run(fmt.Sprintf("continued %v", continues), func(t *testing.T) {
 			p := newFakePool(t)
-			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
+			p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
 			if continues {
 				p.At(20*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
 			}
-			p.updateAt(30*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
+			p.UpdateAt(30*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
 			p.At(60*time.Second, func() { require.Equal(t, 3, p.status().Ready) })
 			p.runUntil(61*time.Second, poolOf(3))
 			if continues {

@@ -81,11 +81,11 @@ func TestSharesEndWithTheirWorkersAndWithTheAllocation(t *testing.T) {
 	}
 	p.At(4*time.Second, p.onOneHost)
 	p.At(time.Minute, func() { require.Len(t, p.status().Shares, 2) })
-	p.updateAt(time.Minute+time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
+	p.UpdateAt(time.Minute+time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
 	p.At(2*time.Minute, func() { require.Len(t, p.status().Shares, 1, "its worker is gone") })
 	without := run.Spec
 	without.Resources.Allocation = spec.AllocationNone
-	p.updateAt(3*time.Minute, api.UpdateApply, api.ApplyRequest{Spec: without})
+	p.UpdateAt(3*time.Minute, api.UpdateApply, api.ApplyRequest{Spec: without})
 	p.At(4*time.Minute, func() { require.Empty(t, p.status().Shares) })
 	p.runUntil(5*time.Minute, run)
 }

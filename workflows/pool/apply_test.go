@@ -15,17 +15,17 @@ func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	p := newFakePool(t)
 	var first, second, size *workflowtest.UpdateResult
 	p.At(5*time.Second, func() {
-		first = p.update(api.UpdateApply,
+		first = p.Update(api.UpdateApply,
 			api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
-		second = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "second"), IfVersion: 1, By: "bob"})
+		second = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "second"), IfVersion: 1, By: "bob"})
 	})
 	p.At(6*time.Second, func() { require.Equal(t, "apply of spec version 2: a fix (by ann)", p.status().Rollout.Reason) })
 	p.At(20*time.Second, func() {
 		require.Equal(t, []string{"first"}, p.status().Spec.Pool.Command)
-		size = p.update(api.UpdateApply,
+		size = p.Update(api.UpdateApply,
 			api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
 	})
-	again := p.updateAt(30*time.Second, api.UpdateApply,
+	again := p.UpdateAt(30*time.Second, api.UpdateApply,
 		api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
 	p.runUntil(60*time.Second, poolOf(2))
 	require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, first.Value)

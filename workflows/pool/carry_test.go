@@ -17,7 +17,7 @@ import (
 
 func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
 	p := newFakePool(t)
-	p.updateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+	p.UpdateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(31*time.Second-100*time.Millisecond, func() {
 		require.Equal(t, 2, p.runs, "the run continues as new before the worker has ended")
@@ -48,13 +48,13 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 	p := newFakePool(t)
 	p.At(30*time.Second, func() {
 		p.slowSignals = time.Hour
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"})
+		p.Update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"})
 		p.env.SignalWorkflow(api.SignalRotationRequest, api.RotationRequest{Slot: 1, Incarnation: 1, Cause: api.CauseUptime})
 	})
 	p.OverdueAt(30*time.Second + 100*time.Millisecond)
 	p.At(30*time.Second+200*time.Millisecond, func() {
 		require.Equal(t, 1, p.runs, "the run gives signals time to arrive")
-		refused := p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
+		refused := p.Update(api.UpdateScale, api.ScaleRequest{Size: 3})
 		p.In(time.Millisecond, func() {
 			requireRefused(t, refused, api.CodeContinuing)
 		})
@@ -75,7 +75,7 @@ func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
 // The worker has the restart, and the run ends before it learns of that.
 func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 	p := newFakePool(t)
-	restart := func() { p.update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"}) }
+	restart := func() { p.Update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"}) }
 	p.At(30*time.Second, func() {
 		p.slowAnswers = time.Hour
 		restart()
@@ -135,7 +135,7 @@ func TestACancellationThatArrivesWithTheEndOfARunStopsThePool(t *testing.T) {
 	p.At(10*time.Second, func() {
 		p.env.SignalWorkflowSkippingWorkflowTask(api.SignalForceContinue, api.Control{})
 		p.env.CancelWorkflow()
-		p.In(5*time.Minute, func() { p.update(api.UpdateStop, api.Control{}) })
+		p.In(5*time.Minute, func() { p.Update(api.UpdateStop, api.Control{}) })
 	})
 	p.run(poolOf(2))
 	require.Zero(t, p.open())

@@ -118,7 +118,7 @@ func TestASignalToTheWorkflowBeforeDoesNotCountForTheNextOne(t *testing.T) {
 		p.slowFailures = 5 * time.Second
 		terminated := p.workers[number]
 		terminated.exit("terminated")
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: &number})
+		p.Update(api.UpdateRestart, api.RestartRequest{Worker: &number})
 		p.In(time.Second, func() {
 			p.env.SignalWorkflow(api.SignalWorkerClosed,
 				api.WorkerClosed{Slot: number, RunID: terminated.entry.RunID, Status: "terminated"})

@@ -46,7 +46,7 @@ func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
 				p.workers[1].unresponsive = true
 				begin(p.workers[1])
 			})
-			p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+			p.UpdateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 			p.At(timeout, func() {
 				require.Equal(t, []int{1}, p.status().Rollout.Current)
 				require.Equal(t, []int{2}, p.status().Rollout.Waiting)

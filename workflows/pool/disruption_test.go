@@ -71,7 +71,7 @@ func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T
 	for _, build := range []string{"this", "an earlier"} {
 		t.Run(build+" build", func(t *testing.T) {
 			p := newFakePool(t)
-			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
+			p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
 			p.At(5*time.Second+50*time.Millisecond, func() {
 				p.workers[0].generation++
 				p.workers[0].report(lifecycle.Ready)
@@ -105,11 +105,11 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 				command, reason = neverStarts, "halted: worker 0 did not come back: the model file is missing"
 			}
 			var done, again *workflowtest.UpdateResult
-			none := p.updateAt(4*time.Second, api.UpdateHaltRollout, api.Control{})
-			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, command)})
+			none := p.UpdateAt(4*time.Second, api.UpdateHaltRollout, api.Control{})
+			p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, command)})
 			p.At(5*time.Second+10*time.Millisecond, func() {
-				done = p.update(api.UpdateHaltRollout, api.Control{Reason: "odd answers", By: "ada"})
-				again = p.update(api.UpdateHaltRollout, api.Control{})
+				done = p.Update(api.UpdateHaltRollout, api.Control{Reason: "odd answers", By: "ada"})
+				again = p.Update(api.UpdateHaltRollout, api.Control{})
 			})
 			p.At(20*time.Second, func() {
 				s := p.status()
@@ -123,8 +123,8 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			var larger, same *workflowtest.UpdateResult
 			p.At(50*time.Second, func() {
 				require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
-				larger = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
-				same = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
+				larger = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
+				same = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
 			})
 			p.At(70*time.Second, func() { require.Equal(t, starts, p.status().Rollout == nil) })
 			p.runUntil(80*time.Second, poolOf(3))
@@ -144,7 +144,7 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 		p.workers[0].entry.Incarnation = 2
 		p.workers[0].report(lifecycle.Pending)
 	})
-	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
+	p.UpdateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	p.At(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
 		p.workers[0].generation++
 		p.workers[0].entry.SpecVersion, p.workers[0].entry.Begun = 2, p.workers[0].run.LastRestart
@@ -160,7 +160,7 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
-		p.update(api.UpdateRestart, api.RestartRequest{Reason: "new model"})
+		p.Update(api.UpdateRestart, api.RestartRequest{Reason: "new model"})
 		p.workers[0].noCapacity = true
 	})
 	p.At(7*time.Second, func() {

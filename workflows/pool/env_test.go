@@ -22,6 +22,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
+	"github.com/tempool/tempool/workflows/sessions"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -52,7 +53,8 @@ type fakePool struct {
 	slowFailures    time.Duration // after how long the pool learns that a message found no worker
 	away            time.Duration // how late timers fire that the pool starts now
 	emitted         []string      // the pool's events: source, type and data
-	peak            int           // the most workers that were in the middle of a restart at one time
+	evacuated       []sessions.EvacuateRun
+	peak            int // the most workers that were in the middle of a restart at one time
 }
 
 // fakeWorker is one worker's workflow.
@@ -145,6 +147,7 @@ func (p *fakePool) set(now time.Time) {
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterActivityWithOptions(p.reserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
 	p.env.RegisterWorkflowWithOptions(p.workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
+	p.env.RegisterWorkflowWithOptions(p.evacuate, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
 	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)
@@ -166,29 +169,11 @@ func stubChild(ctx workflow.Context, _ worker.Run) error {
 	return nil
 }
 
-func (p *fakePool) status() (answer api.PoolStatus) {
-	p.t.Helper()
-	value, err := p.env.QueryWorkflow(api.QueryStatus)
-	require.NoError(p.t, err)
-	require.NoError(p.t, value.Get(&answer))
-	return answer
+func (p *fakePool) status() api.PoolStatus {
+	return workflowtest.Query[api.PoolStatus](p.t, p.Script, api.QueryStatus)
 }
 
-// update sends an update. Its result is set after the current step has returned and the pool has run.
-func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
-	a := &workflowtest.UpdateResult{}
-	p.env.UpdateWorkflow(name, "", a, request)
-	return a
-}
-
-// updateAt is update at a time.
-func (p *fakePool) updateAt(when time.Duration, name string, request any) *workflowtest.UpdateResult {
-	a := &workflowtest.UpdateResult{}
-	p.At(when, func() { p.env.UpdateWorkflow(name, "", a, request) })
-	return a
-}
-
-func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
+func (p *fakePool) stopAt(when time.Duration) { p.UpdateAt(when, api.UpdateStop, api.Control{}) }
 
 // runUntil is run of a pool that is stopped at a time.
 func (p *fakePool) runUntil(end time.Duration, run Run) {

@@ -49,8 +49,11 @@ type outbound struct {
 
 // ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's
 // and answers messages to it.
-func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
-	run := args[0].(worker.Run)
+func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, name string, args ...any) workflow.ChildWorkflowFuture {
+	run, ofWorker := args[0].(worker.Run)
+	if !ofWorker {
+		return o.Next.ExecuteChildWorkflow(ctx, name, args...)
+	}
 	options := workflow.GetChildWorkflowOptions(ctx)
 	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
 	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)

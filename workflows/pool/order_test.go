@@ -22,7 +22,7 @@ func (a *fakeWorker) stopDirectly() {
 func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.workers[3].stopDirectly() })
-	p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+	p.UpdateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 	p.At(10*time.Second+stepDuration/2, func() {
 		require.True(t, p.workers[0].restarting)
 		for _, number := range []int{0, 1, 4} {
@@ -34,7 +34,7 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 		require.Nil(t, st.Rollout)
 		require.Equal(t, []string{"0 stopped #1 v1", "1 stopped #1 v1", "2 ready #2 v1", "3 ready #2 v1", "4 stopped #1 v1"},
 			slotsOf(st), "3 was stopped before")
-		p.update(api.UpdateRestart, api.RestartRequest{Reason: "and now"})
+		p.Update(api.UpdateRestart, api.RestartRequest{Reason: "and now"})
 	})
 	p.At(2*time.Minute, func() {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #3 v1", "3 ready #3 v1", "4 ready #2 v1"},
@@ -46,7 +46,7 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
 	p := newFakePool(t)
 	p.slowSignals = 5 * time.Second
-	one := p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
+	one := p.UpdateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
 	p.At(14*time.Second, func() { require.Nil(t, one.Value, "the worker does not have it yet") })
 	p.At(20*time.Second, func() {
 		require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)
@@ -60,11 +60,11 @@ func TestADrainDoesNotOvertakeARestart(t *testing.T) {
 	p := newFakePool(t)
 	p.At(10*time.Second, func() {
 		p.slowSignals = 2 * time.Second
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
+		p.Update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
 	})
 	p.At(11*time.Second, func() {
 		p.slowSignals = 0
-		p.update(api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
+		p.Update(api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
 	})
 	p.At(30*time.Second, func() { require.Equal(t, lifecycle.Stopped, p.status().Workers[0].State) })
 	p.runUntil(time.Minute, poolOf(1))
@@ -75,21 +75,21 @@ func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T
 	var none, some, during *workflowtest.UpdateResult
 	p.At(5*time.Second, func() { p.placeOn("a", "b") })
 	p.At(6*time.Second, func() {
-		none = p.update(api.UpdateRestart, api.RestartRequest{Host: "c"})
-		some = p.update(api.UpdateRestart, api.RestartRequest{Host: "a"})
+		none = p.Update(api.UpdateRestart, api.RestartRequest{Host: "c"})
+		some = p.Update(api.UpdateRestart, api.RestartRequest{Host: "a"})
 	})
 	p.At(time.Minute, func() {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #1 v1", "2 ready #2 v1"}, slotsOf(p.status()))
-		p.update(api.UpdateRestart, api.RestartRequest{})
-		during = p.update(api.UpdateRestart, api.RestartRequest{Host: "a"})
+		p.Update(api.UpdateRestart, api.RestartRequest{})
+		during = p.Update(api.UpdateRestart, api.RestartRequest{Host: "a"})
 	})
 	p.At(2*time.Minute, func() {
 		require.EqualValues(t, 2, p.status().Workers[1].Incarnation, "the rollout that was under way goes on")
 	})
 	p.signalAt(3*time.Minute, api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: "a"})
-	bound := p.updateAt(3*time.Minute+time.Second, api.UpdateRestart, api.RestartRequest{Host: "a"})
-	p.updateAt(3*time.Minute+2*time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(poolOf(3).Spec)})
-	moved := p.updateAt(5*time.Minute, api.UpdateRestart, api.RestartRequest{Host: "a"})
+	bound := p.UpdateAt(3*time.Minute+time.Second, api.UpdateRestart, api.RestartRequest{Host: "a"})
+	p.UpdateAt(3*time.Minute+2*time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(poolOf(3).Spec)})
+	moved := p.UpdateAt(5*time.Minute, api.UpdateRestart, api.RestartRequest{Host: "a"})
 	p.runUntil(6*time.Minute, poolOf(3))
 	require.ErrorContains(t, bound.Err, "cannot leave host a")
 	require.NoError(t, moved.Err)

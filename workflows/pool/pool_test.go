@@ -38,12 +38,12 @@ func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 	var stopped, late *workflowtest.UpdateResult
 	p.At(5*time.Second, func() {
 		before = p.status()
-		stopped = p.update(api.UpdateStop, api.Control{Reason: "done"})
+		stopped = p.Update(api.UpdateStop, api.Control{Reason: "done"})
 	})
 	p.At(5*time.Second+stepDuration/2, func() {
 		require.Equal(t, 3, p.open(), "the pool waits for its workers to drain")
 		require.True(t, p.status().Stopping)
-		late = p.update(api.UpdateScale, api.ScaleRequest{Size: 2})
+		late = p.Update(api.UpdateScale, api.ScaleRequest{Size: 2})
 	})
 	p.run(poolOf(3))
 	require.Equal(t, 3, before.Ready)
@@ -57,10 +57,10 @@ func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p := newFakePool(t)
 	var down *workflowtest.UpdateResult
-	up := p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+	up := p.UpdateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 	p.At(10*time.Second, func() {
 		require.Equal(t, 4, p.status().Ready)
-		down = p.update(api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
+		down = p.Update(api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
 	})
 	p.At(10*time.Second+stepDuration/2, func() {
 		require.Len(t, p.status().Workers, 4, "those that go are listed until they have gone")
@@ -81,9 +81,9 @@ func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
 		p.workers[1].entry.LeaseSeq = 7 // its last word says so
-		p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
+		p.Update(api.UpdateScale, api.ScaleRequest{Size: 1})
 	})
-	p.updateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+	p.UpdateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.At(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
 	p.runUntil(20*time.Second, poolOf(2))
 	require.Len(t, p.started, 3)
@@ -99,8 +99,8 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			next.Rotation.MaxUnavailable = budget
 			var same, applied *workflowtest.UpdateResult
 			p.At(5*time.Second, func() {
-				same = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(5, "true")})
-				applied = p.update(api.UpdateApply, api.ApplyRequest{Spec: next})
+				same = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(5, "true")})
+				applied = p.Update(api.UpdateApply, api.ApplyRequest{Spec: next})
 			})
 			p.At(5*time.Second+stepDuration, func() {
 				r := p.status().Rollout
@@ -125,10 +125,10 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 func TestRestartOfOneOrOfAll(t *testing.T) {
 	p := newFakePool(t)
 	var all *workflowtest.UpdateResult
-	one := p.updateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
+	one := p.UpdateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
 	p.At(10*time.Second, func() {
 		require.Equal(t, []string{"0 ready #1 v1", "1 ready #2 v1", "2 ready #1 v1"}, slotsOf(p.status()))
-		all = p.update(api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+		all = p.Update(api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 	})
 	p.At(30*time.Second, func() {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #3 v1", "2 ready #2 v1"}, slotsOf(p.status()))
@@ -144,8 +144,8 @@ func TestARestartOrApplyInTheFirstMomentStartsNobodyTwice(t *testing.T) {
 	p := newFakePool(t)
 	var restarted *workflowtest.UpdateResult
 	p.At(time.Millisecond, func() {
-		restarted = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
-		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
+		restarted = p.Update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
+		p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	})
 	p.At(30*time.Second, func() {
 		st := p.status()
@@ -234,10 +234,10 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 	answers := make([]*workflowtest.UpdateResult, len(cases))
 	p.At(5*time.Second, func() {
 		for i, c := range cases {
-			answers[i] = p.update(c.update, c.request)
+			answers[i] = p.Update(c.update, c.request)
 		}
 	})
-	p.updateAt(6*time.Second, api.UpdateStop, api.Control{})
+	p.UpdateAt(6*time.Second, api.UpdateStop, api.Control{})
 	whileStopping := map[string]any{
 		api.UpdateScale: api.ScaleRequest{Size: 2}, api.UpdateApply: api.ApplyRequest{Spec: specOf(2, "x")},
 		api.UpdateRestart: api.RestartRequest{}, api.UpdateDrain: api.Control{Worker: number(0)},
@@ -245,7 +245,7 @@ func TestAPoolRefusesInvalidRequests(t *testing.T) {
 	stopping := map[string]*workflowtest.UpdateResult{}
 	p.At(6*time.Second+stepDuration/2, func() {
 		for update, request := range whileStopping {
-			stopping[update] = p.update(update, request)
+			stopping[update] = p.Update(update, request)
 		}
 	})
 	p.run(poolOf(2))
@@ -272,8 +272,8 @@ func requireRefused(t *testing.T, a *workflowtest.UpdateResult, code api.Code) *
 func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 	for offset := -5 * time.Millisecond; offset <= 80*time.Millisecond; offset += 5 * time.Millisecond {
 		for what, end := range map[string]func(*fakePool){
-			"stop":   func(p *fakePool) { p.update(api.UpdateStop, api.Control{}) },
-			"scale":  func(p *fakePool) { p.update(api.UpdateScale, api.ScaleRequest{Size: 1}) },
+			"stop":   func(p *fakePool) { p.Update(api.UpdateStop, api.Control{}) },
+			"scale":  func(p *fakePool) { p.Update(api.UpdateScale, api.ScaleRequest{Size: 1}) },
 			"cancel": func(p *fakePool) { p.env.CancelWorkflow() },
 		} {
 			t.Run(fmt.Sprintf("%s after %s", what, offset), func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 					p.At(20*time.Second, func() {
 						require.Equal(t, 1, p.open())
 						require.Len(t, p.status().Workers, 1)
-						p.update(api.UpdateStop, api.Control{})
+						p.Update(api.UpdateStop, api.Control{})
 					})
 				}
 				p.run(poolOf(2))
@@ -307,29 +307,29 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 			})
 		}
 		note(5 * time.Second)
-		p.updateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+		p.UpdateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 		note(12 * time.Second)
 		next := specOf(4, "next")
 		next.Rotation.MaxUnavailable = 2
-		p.updateAt(13*time.Second, api.UpdateApply, api.ApplyRequest{Spec: next})
+		p.UpdateAt(13*time.Second, api.UpdateApply, api.ApplyRequest{Spec: next})
 		note(15*time.Second + stepDuration/2)
 		note(30 * time.Second)
-		p.updateAt(31*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+		p.UpdateAt(31*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 		note(31*time.Second + stepDuration/2)
 		note(35 * time.Second)
-		p.updateAt(36*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
+		p.UpdateAt(36*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
 		note(40 * time.Second)
-		p.updateAt(41*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
+		p.UpdateAt(41*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
 		note(55 * time.Second)
-		p.updateAt(56*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
+		p.UpdateAt(56*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
 		note(75 * time.Second)
-		p.updateAt(76*time.Second, api.UpdateDrain, api.Control{Worker: number(1), Reason: "new disk"})
+		p.UpdateAt(76*time.Second, api.UpdateDrain, api.Control{Worker: number(1), Reason: "new disk"})
 		note(80 * time.Second)
-		p.updateAt(81*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
-		p.updateAt(85*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+		p.UpdateAt(81*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
+		p.UpdateAt(85*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 		note(100 * time.Second)
 		// started in this run or the one before: gone in either case
-		p.updateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+		p.UpdateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 		p.At(110*time.Second, func() {
 			p.workers[3].reportGone() // unasked: somebody has cancelled it by hand
 		})
@@ -373,7 +373,7 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 		p.signalAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: from})
 		p.At(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
 	}
-	p.updateAt(15*time.Second, api.UpdateStop, api.Control{})
+	p.UpdateAt(15*time.Second, api.UpdateStop, api.Control{})
 	p.run(poolOf(2))
 	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept,
 		"a host without workers is followed by the next one")

@@ -54,7 +54,7 @@ func TestTheEndOfMemoryPressureOverrulesNoOperator(t *testing.T) {
 		require.Equal(t, api.CausePressure, p.workers[7].received[0].message.(api.Order).Cause)
 		p.workers[7].stopDirectly()
 		p.workers[6].reportGone() // the pool starts its workflow again
-		p.update(api.UpdateRestart, api.RestartRequest{Worker: &p.workers[5].run.Slot})
+		p.Update(api.UpdateRestart, api.RestartRequest{Worker: &p.workers[5].run.Slot})
 	})
 	p.At(15*time.Second, func() {
 		require.Equal(t, []int{4}, p.status().StoppedForMemory)
@@ -73,7 +73,7 @@ func TestTheEndOfMemoryPressureOverrulesNoOperator(t *testing.T) {
 func TestARolloutLeavesAWorkerDownThatIsStoppedForMemory(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
-	p.updateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{})
+	p.UpdateAt(5*time.Second, api.UpdateRestart, api.RestartRequest{})
 	p.At(5*time.Second+stepDuration/2, func() { p.pressure("critical") })
 	p.At(20*time.Second, func() {
 		require.Nil(t, p.status().Rollout)
@@ -88,7 +88,7 @@ func TestTheEndOfMemoryPressureHandsOutNoSpecThatHasFailed(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
 	p.At(5*time.Second, func() { p.pressure("critical") })
-	p.updateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, neverStarts)})
+	p.UpdateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, neverStarts)})
 	p.At(20*time.Second, func() {
 		require.NotEmpty(t, p.status().Rollout.Halted)
 		p.pressure("medium")
@@ -106,7 +106,7 @@ func TestTheEndOfMemoryPressureOvertakesNoRollout(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
 	p.At(5*time.Second, func() { p.pressure("critical"); p.workers[0].unresponsive = true })
-	p.updateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, "next")})
+	p.UpdateAt(10*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, "next")})
 	p.At(20*time.Second, func() {
 		require.Equal(t, []int{0}, p.status().Rollout.Current)
 		p.pressure("medium")

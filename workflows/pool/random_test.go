@@ -44,31 +44,31 @@ func (f *randomFates) disturb() {
 	r := f.random
 	number := r.IntN(7)
 	actions := []func(){
-		func() { f.update(api.UpdateApply, f.newSpec()) },
-		func() { f.update(api.UpdateApply, f.newSpec()) },
+		func() { f.Update(api.UpdateApply, f.newSpec()) },
+		func() { f.Update(api.UpdateApply, f.newSpec()) },
 		func() {
 			request := f.newSpec()
 			request.Spec.Pool.Command = []string{neverStarts}
-			f.update(api.UpdateApply, request)
+			f.Update(api.UpdateApply, request)
 		},
 		func() {
 			request := f.newSpec()
 			request.Spec.Scale.Min, request.Spec.Scale.Max = r.IntN(2), 2+r.IntN(5)
-			f.update(api.UpdateApply, request)
+			f.Update(api.UpdateApply, request)
 		},
-		func() { f.update(api.UpdateScale, api.ScaleRequest{Size: 1 + r.IntN(6)}) },
-		func() { f.update(api.UpdateScale, api.ScaleRequest{Size: 1 + r.IntN(6)}) },
+		func() { f.Update(api.UpdateScale, api.ScaleRequest{Size: 1 + r.IntN(6)}) },
+		func() { f.Update(api.UpdateScale, api.ScaleRequest{Size: 1 + r.IntN(6)}) },
 		func() {
-			f.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: r.IntN(2), Max: 1 + r.IntN(6)}})
+			f.Update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: r.IntN(2), Max: 1 + r.IntN(6)}})
 		},
-		func() { f.update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}}) },
+		func() { f.Update(api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}}) },
 		func() {
 			f.env.SignalWorkflow(api.SignalDemand,
 				api.Demand{Host: fmt.Sprintf("h%d", r.IntN(2)), Epoch: 1, Load: float64(r.IntN(8)), ExpiryMS: 60_000})
 		},
-		func() { f.update(api.UpdateRestart, api.RestartRequest{Reason: "at random"}) },
-		func() { f.update(api.UpdateRestart, api.RestartRequest{Worker: &number, Reason: "at random"}) },
-		func() { f.update(api.UpdateDrain, api.Control{Worker: &number, Reason: "at random"}) },
+		func() { f.Update(api.UpdateRestart, api.RestartRequest{Reason: "at random"}) },
+		func() { f.Update(api.UpdateRestart, api.RestartRequest{Worker: &number, Reason: "at random"}) },
+		func() { f.Update(api.UpdateDrain, api.Control{Worker: &number, Reason: "at random"}) },
 		func() { f.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) },
 		func() { f.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) },
 		func() { f.refuse = r.IntN(4) },
@@ -157,7 +157,7 @@ func stopAPool(t *testing.T, seed uint64) {
 	disturb = func() {
 		f.disturb()
 		if left--; left == stops {
-			p.In(0, func() { p.update(api.UpdateStop, api.Control{}) })
+			p.In(0, func() { p.Update(api.UpdateStop, api.Control{}) })
 		}
 		after := time.Duration(0) // together with the next one
 		if f.random.IntN(3) > 0 {
@@ -194,7 +194,7 @@ func disturbAPool(t *testing.T, seed uint64) {
 	p.At(at, func() {
 		last := f.newSpec()
 		last.Spec.Pool.Size = size
-		p.update(api.UpdateApply, last)
+		p.Update(api.UpdateApply, last)
 	})
 	p.At(at+2*time.Hour, func() {
 		status := p.status()

@@ -8,16 +8,12 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 	p := newFakePool(t)
-	report := func() (r policy.Report) {
-		value, err := p.env.QueryWorkflow(api.QueryReport)
-		require.NoError(t, err)
-		require.NoError(t, value.Get(&r))
-		return r
-	}
+	report := func() policy.Report { return workflowtest.Query[policy.Report](t, p.Script, api.QueryReport) }
 	p.At(5*time.Second, func() {
 		r := report()
 		require.Equal(t, policy.StatusHealthy, r.Overview.Status)
@@ -25,7 +21,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Empty(t, r.Alerts)
 		require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
 		require.Nil(t, r.Resources, "a pool knows no figures of its workers")
-		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
+		p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
 	})
 	p.At(30*time.Second, func() {
 		r := report()

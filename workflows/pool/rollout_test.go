@@ -16,7 +16,7 @@ import (
 // remains disrupted meanwhile, so that no other worker begins.
 func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 	const begun = 5*time.Second + 2*stepDuration + 20*time.Millisecond // worker 1 restarts, worker 0 has
-	apply := func(p *fakePool) { p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")}) }
+	apply := func(p *fakePool) { p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")}) }
 	crashLoop := func(a *fakeWorker) { // its pool does not know of its newer incarnations
 		a.generation++
 		a.entry.Incarnation += 7
@@ -37,7 +37,7 @@ func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 		"a restart that it gets after it gives up": {stepDuration * 3 / 2, func(a *fakeWorker) {
 			a.fakePool.slowSignals = stepDuration
 			crashLoop(a)
-		}, func(p *fakePool) { p.update(api.UpdateRestart, api.RestartRequest{}) }},
+		}, func(p *fakePool) { p.Update(api.UpdateRestart, api.RestartRequest{}) }},
 		"an apply that it gets after its next process could not be started": {stepDuration / 2, func(a *fakeWorker) {
 			a.generation++
 			a.report(lifecycle.Ready)
@@ -51,16 +51,16 @@ func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 			a.report(lifecycle.Pending)
 		}, apply},
 		"an apply after its rollout was halted": {stepDuration * 3 / 2, func(a *fakeWorker) {
-			a.fakePool.update(api.UpdateHaltRollout, api.Control{})
+			a.fakePool.Update(api.UpdateHaltRollout, api.Control{})
 		}, apply},
-		"a restart": {stepDuration * 3 / 2, nil, func(p *fakePool) { p.update(api.UpdateRestart, api.RestartRequest{}) }},
+		"a restart": {stepDuration * 3 / 2, nil, func(p *fakePool) { p.Update(api.UpdateRestart, api.RestartRequest{}) }},
 		"changed files": {stepDuration * 3 / 2, nil, func(p *fakePool) {
 			p.env.SignalWorkflow(api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"main.py"}})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newFakePool(t)
-			p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
+			p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
 			p.At(begun+c.after-20*time.Millisecond, func() {
 				if c.during != nil {
 					c.during(p.workers[1])
@@ -92,7 +92,7 @@ func TestARolloutThatReplacesAnotherOneSendsNoMoreThanATaskHasRoomFor(t *testing
 	run.Spec.Pool.Env = map[string]string{"CONFIG": strings.Repeat("x", bytes)}
 	run.Spec.Rotation.MaxUnavailable = size
 	for _, when := range []time.Duration{2 * time.Minute, 2*time.Minute + stepDuration/2} {
-		p.updateAt(when, api.UpdateRestart, api.RestartRequest{})
+		p.UpdateAt(when, api.UpdateRestart, api.RestartRequest{})
 	}
 	p.At(4*time.Minute, func() {
 		require.Nil(t, p.status().Rollout)

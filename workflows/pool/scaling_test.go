@@ -11,7 +11,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // followingPool is a pool of size workers that follows the demand.
@@ -147,7 +146,7 @@ func TestThePoolGoesToZeroAndBack(t *testing.T) {
 	})
 	run := followingPool(1, 4)
 	run.Spec.Scale.IdleToZero = spec.Duration(10 * time.Minute)
-	p.updateAt(15*time.Hour+time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(run.Spec)})
+	p.UpdateAt(15*time.Hour+time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(run.Spec)})
 	p.At(16*time.Hour, func() { require.Empty(t, p.numbers(), "another store has the sessions") })
 	p.stopAt(17 * time.Hour)
 	p.run(run)
@@ -173,14 +172,14 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 	p := newFakePool(t)
 	p.leases = map[int]bool{0: false, 1: false, 2: false, 3: false,
 		4: false, 5: false}
-	tooLarge := p.updateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 5})
-	size := p.updateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+	tooLarge := p.UpdateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 5})
+	size := p.UpdateAt(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 	p.requireNumbersAt(4*time.Minute, []int{0, 1, 2, 3}, "the size stays for down_after")
 	p.At(6*time.Minute, func() { require.Len(t, p.numbers(), 1, "the demand continues from there") })
-	wrong := p.updateAt(7*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 5, Max: 4}})
-	bounds := p.updateAt(8*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 6}})
+	wrong := p.UpdateAt(7*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 5, Max: 4}})
+	bounds := p.UpdateAt(8*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 6}})
 	p.At(9*time.Minute, func() { require.Len(t, p.numbers(), 3, "the new minimum counts at once") })
-	off := p.updateAt(10*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}})
+	off := p.UpdateAt(10*time.Minute, api.UpdateScale, api.ScaleRequest{Bounds: &api.ScaleBounds{}})
 	p.At(11*time.Minute, func() {
 		require.Len(t, p.numbers(), 4, "the size that was set last")
 		require.Nil(t, p.status().Scale)
@@ -197,7 +196,7 @@ func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {
 
 func TestAWorkerThatWasReservedStaysIfItIsWantedAgain(t *testing.T) {
 	update := func(name string, request any) func(p *fakePool) {
-		return func(p *fakePool) { p.env.UpdateWorkflow(name, "", &workflowtest.UpdateResult{}, request) }
+		return func(p *fakePool) { p.Update(name, request) }
 	}
 	observing := followingPool(2, 4).Spec
 	observing.Policy.Mode = spec.PolicyObserve

@@ -74,7 +74,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 func TestANewSpecClosesTheBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
-	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
+	p.UpdateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
 	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.runUntil(20*time.Second, poolOf(2))
 	require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), 2)
@@ -88,7 +88,7 @@ func TestFailuresOfATrialFromBeforeARestartOfThePoolDoNotOpenTheBreakerAgain(t *
 	})
 	p.signalAt(6*time.Second, api.SignalStartRequested, api.StartRequested{Slot: 0, Incarnation: 1})
 	p.At(50*time.Second, func() { require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1) })
-	p.updateAt(51*time.Second, api.UpdateRestart, api.RestartRequest{})
+	p.UpdateAt(51*time.Second, api.UpdateRestart, api.RestartRequest{})
 	p.At(52*time.Second, func() { p.startsEnded(0, 15, 15) }) // the ten failures of the trial, which it has not reported
 	p.At(53*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.At(54*time.Second, func() { p.startsEnded(0, 20, 20) })

@@ -48,7 +48,7 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	ofEpoch(s)
 	var lease, renewed api.Lease
 	s.At(time.Second, func() {
-		a := s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 600_000})
+		a := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 600_000})
 		s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
 	})
 	s.At(time.Minute, s.signal(api.SignalEpochEnded, inherited(1)))
@@ -60,7 +60,7 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		s.mu.Lock()
 		require.Len(t, s.watches, 1, "the worker claims its process")
 		s.mu.Unlock()
-		a := s.update(api.UpdateRenew, api.RenewRequest{LeaseID: lease.ID, TTLMS: 600_000})
+		a := s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: lease.ID, TTLMS: 600_000})
 		s.In(time.Second, func() { renewed = *a.Value.(*api.Lease) })
 	})
 	s.At(3*time.Minute, func() {
@@ -149,7 +149,7 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 		return api.ResetResult{}, nil
 	}
 	s.slow = map[string]time.Duration{api.ActivityReset: 20 * time.Second}
-	s.updateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000})
+	s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000})
 	s.At(10*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		s.env.SignalWorkflow(api.SignalEpochEnded, inherited(1))
@@ -213,7 +213,7 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 				run.Spec.Lease.OnExpiry = "reset"
 				return run
 			},
-			func(s *workerEnv) { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000}) },
+			func(s *workerEnv) { s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000}) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,14 +71,14 @@ func TestAWorkerEmitsItsHistoryOnceThroughAllItsRuns(t *testing.T) {
 
 func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.updateAt(1*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
-	s.updateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
-	s.updateAt(3*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-	s.updateAt(4*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.7"})
+	s.UpdateAt(1*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
+	s.UpdateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+	s.UpdateAt(3*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+	s.UpdateAt(4*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.7"})
 	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
 	s.At(6*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
-	s.At(7*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 1000}) }) // expires
-	s.updateAt(time.Minute, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
+	s.At(7*time.Second, func() { s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 1000}) }) // expires
+	s.UpdateAt(time.Minute, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
 	s.At(61*time.Second, s.signal(api.SignalStop, api.Control{Reason: "enough"})) // ends with its process
 	s.At(2*time.Minute, s.cancel)
 	s.run(standalone())

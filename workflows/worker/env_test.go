@@ -296,20 +296,14 @@ func (s *workerEnv) signal(name string, payload any) func() {
 
 func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
 
-func ask[T any](s *workerEnv, query string) (answer T) {
-	s.t.Helper()
-	value, err := s.env.QueryWorkflow(query)
-	require.NoError(s.t, err)
-	require.NoError(s.t, value.Get(&answer))
-	return answer
+func (s *workerEnv) state() api.WorkerState {
+	return workflowtest.Query[api.WorkerState](s.t, s.Script, api.QueryState)
 }
-
-func (s *workerEnv) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
 func (s *workerEnv) metrics() api.WorkerMetrics {
-	return ask[api.WorkerMetrics](s, api.QueryMetrics)
+	return workflowtest.Query[api.WorkerMetrics](s.t, s.Script, api.QueryMetrics)
 }
 func (s *workerEnv) history() []lifecycle.Transition {
-	return ask[[]lifecycle.Transition](s, api.QueryHistory)
+	return workflowtest.Query[[]lifecycle.Transition](s.t, s.Script, api.QueryHistory)
 }
 
 // ready requires that the worker is ready in an incarnation.
@@ -361,20 +355,6 @@ func (s *workerEnv) events() []lifecycle.EventKind {
 		kinds = append(kinds, t.Event)
 	}
 	return kinds
-}
-
-// update sends an update. Its result is set after the current step has returned and the worker has run.
-func (s *workerEnv) update(name string, request any) *workflowtest.UpdateResult {
-	a := &workflowtest.UpdateResult{}
-	s.env.UpdateWorkflow(name, "", a, request)
-	return a
-}
-
-// updateAt is update at a time.
-func (s *workerEnv) updateAt(when time.Duration, name string, request any) *workflowtest.UpdateResult {
-	a := &workflowtest.UpdateResult{}
-	s.At(when, func() { s.env.UpdateWorkflow(name, "", a, request) })
-	return a
 }
 
 func standalone() Run {

@@ -38,7 +38,7 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	var refused *workflowtest.UpdateResult
 	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
-		refused = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+		refused = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	})
 	s.At(25*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)

@@ -19,17 +19,17 @@ import (
 func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	s := newWorkerEnv(t)
 	var again, other *workflowtest.UpdateResult
-	first := s.updateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	first := s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	s.At(2*time.Second, func() {
-		other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "you"}) // of which it is one
-		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
+		other = s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "you"}) // of which it is one
+		again = s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	})
 	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1",
 			Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
-	after := s.updateAt(4*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
+	after := s.UpdateAt(4*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
 	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
 	s.At(6*time.Second, func() {
 		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
@@ -59,7 +59,7 @@ func TestALeaseTimerMovesWithRenewals(t *testing.T) {
 		s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"})()
 	})
 	for at := 41 * time.Second; at < 4*time.Minute; at += 40 * time.Second {
-		s.updateAt(at, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+		s.UpdateAt(at, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
 	}
 	s.At(259*time.Second, func() {
 		require.Empty(t, fired)
@@ -103,7 +103,7 @@ func TestARequestWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	s.At(time.Second, func() {
 		for _, r := range []api.CheckoutRequest{{Holder: long}, {Holder: "me", RequestID: long},
 			{Holder: "me", Session: long}} {
-			refused = append(refused, s.update(api.UpdateCheckout, r))
+			refused = append(refused, s.Update(api.UpdateCheckout, r))
 		}
 	})
 	last := func() string { return s.state().LastRefusal }
@@ -142,7 +142,7 @@ func TestARequestWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 func TestAWithdrawnCheckoutHoldsNoLease(t *testing.T) {
 	s := newWorkerEnv(t)
 	checkout := func(request, attempt string) *workflowtest.UpdateResult {
-		return s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: request, AttemptID: attempt, Holder: "me"})
+		return s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: request, AttemptID: attempt, Holder: "me"})
 	}
 	withdraw := func(attempt string) { s.signal(api.SignalWithdrawCheckout, api.Withdrawal{AttemptID: attempt})() }
 	var again, late *workflowtest.UpdateResult
@@ -194,13 +194,13 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 	var refused []*workflowtest.UpdateResult
 	s.At(time.Second, func() {
 		for _, ms := range outOfRange {
-			refused = append(refused, s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
+			refused = append(refused, s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
 		}
 	})
-	s.updateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
+	s.UpdateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
 	s.At(3*time.Second, func() {
 		for _, ms := range outOfRange {
-			refused = append(refused, s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
+			refused = append(refused, s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
 		}
 	})
 	s.At(5*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
@@ -214,12 +214,12 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
 	s := newWorkerEnv(t)
 	request := api.CheckoutRequest{RequestID: "1", Holder: "me"}
-	first := s.updateAt(time.Second, api.UpdateCheckout, request)
-	s.updateAt(30*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-	again := s.updateAt(40*time.Second, api.UpdateCheckout, request)
+	first := s.UpdateAt(time.Second, api.UpdateCheckout, request)
+	s.UpdateAt(30*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+	again := s.UpdateAt(40*time.Second, api.UpdateCheckout, request)
 	s.At(41*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
-	after := s.updateAt(42*time.Second, api.UpdateCheckout, request)
-	other := s.updateAt(43*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"})
+	after := s.UpdateAt(42*time.Second, api.UpdateCheckout, request)
+	other := s.UpdateAt(43*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"})
 	s.At(44*time.Second, s.cancel)
 	s.run(standalone())
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
@@ -234,20 +234,20 @@ func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 	hash, other := api.HashLeaseToken("alice's secret"), api.HashLeaseToken("bob's secret")
 	var taken, again, guessed, theft, renewed, closed, returned, bad *workflowtest.UpdateResult
 	checkout := func(hash string) *workflowtest.UpdateResult {
-		return s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice", TokenHash: hash})
+		return s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice", TokenHash: hash})
 	}
 	id := func() string { return taken.Value.(*api.Lease).ID }
 	s.At(time.Second, func() { taken = checkout(hash) })
 	s.At(2*time.Second, func() { again, guessed, bad = checkout(hash), checkout(other), checkout("secret") })
 	s.At(3*time.Second, func() {
-		theft = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: other})
-		renewed = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: hash})
-		closed = s.update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other, Outcome: api.OutcomeClose})
+		theft = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: other})
+		renewed = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: hash})
+		closed = s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other, Outcome: api.OutcomeClose})
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other})()
 	})
 	s.At(4*time.Second, func() {
 		require.NotNil(t, s.state().Lease, "a checkin with another token changes nothing")
-		returned = s.update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: hash})
+		returned = s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: hash})
 	})
 	s.At(5*time.Second, func() { require.Nil(t, s.state().Lease) })
 	s.At(6*time.Second, s.cancel)

@@ -188,7 +188,7 @@ func TestACheckoutDoesNotChangeTheOrderOfOrders(t *testing.T) {
 		for _, name := range []string{api.SignalRestart, api.SignalStop, api.SignalRestart, api.SignalStop} {
 			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalOrder, orderOf(name))
 		}
-		s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "alice"})
+		s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "alice"})
 	})
 	s.At(4*time.Minute, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)

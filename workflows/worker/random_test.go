@@ -262,17 +262,17 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 		},
 		func() { s.env.SignalWorkflow(api.SignalForceContinue, control) },
 		func() {
-			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(5)), Holder: "me",
+			s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(5)), Holder: "me",
 				TTLMS: int64(1 + r.IntN(20_000))})
 		},
-		func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) },
+		func() { s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) },
 		func() { s.env.SignalWorkflow(api.SignalCheckout, api.CheckoutRequest{Holder: "you"}) },
-		func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: lease, TTLMS: 30_000}) },
+		func() { s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: lease, TTLMS: 30_000}) },
 		func() {
 			outcomes := []api.Outcome{"", api.OutcomeError, api.OutcomeClose, "odd"}
 			s.env.SignalWorkflow(api.SignalCheckin, api.CheckinRequest{LeaseID: lease, Outcome: outcomes[r.IntN(len(outcomes))]})
 		},
-		func() { s.update(api.UpdateCheckin, api.CheckinRequest{LeaseID: lease}) },
+		func() { s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: lease}) },
 		func() {
 			s.env.SignalWorkflow(api.SignalStartsPaused, api.StartsPaused{Reason: []string{"", "too many fail"}[r.IntN(2)]})
 		},
@@ -286,7 +286,7 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 				s.env.SignalWorkflowSkippingWorkflowTask(name, orderOf(name))
 			}
 			if r.IntN(2) == 0 {
-				s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
+				s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
 			}
 			s.together(names[r.IntN(len(names))])
 		},
@@ -299,7 +299,7 @@ func (h *randomHosts) disturb(s *workerEnv, st api.WorkerState, version *int64) 
 			s.env.SignalWorkflow(api.SignalRestart, api.Order{ID: fmt.Sprint(r.IntN(3)), Reason: "at random"})
 		},
 		func() {
-			s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)),
+			s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(r.IntN(3)), AttemptID: fmt.Sprint(r.IntN(3)),
 				Holder: "me"})
 		},
 		func() {
@@ -426,7 +426,7 @@ func disturbAWorker(t *testing.T, seed uint64) {
 		defer h.mu.Unlock()
 		require.Len(t, h.live, 1, "%v", h.live)
 		require.Contains(t, h.live, st.Incarnation)
-		granted := s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "the next"})
+		granted := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "the next"})
 		s.In(time.Second, func() { *lease = *granted.Value.(*api.Lease) })
 	})
 	s.At(at+time.Hour+10*time.Second, func() {

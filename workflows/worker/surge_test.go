@@ -199,7 +199,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 			var lease api.Lease
 			s.At(time.Minute+20*time.Second, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)
-				a := s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+				a := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 				s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
 			})
 			s.At(2*time.Minute, func() {

@@ -29,8 +29,8 @@ func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it", By: "op"}))
 	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
-		checkout = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "bob"})
+		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+		checkout = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "bob"})
 	})
 	s.At(8*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State, "the lease does not expire: it could not be renewed")
@@ -103,7 +103,7 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s.At(8*time.Second, s.signal(api.SignalResume, api.Control{}))
 	s.At(9*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
 		require.Len(t, s.resumes, 1, "the host is notified")
 	})
 	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
@@ -124,7 +124,7 @@ func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 	s.OverdueAt(6 * time.Second)
 	s.At(7*time.Second, func() {
 		require.Equal(t, 2, s.runs)
-		renewal = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
 	})
 	s.At(20*time.Second, func() {
 		require.Equal(t, lifecycle.Suspended, s.state().State)

@@ -282,6 +282,29 @@ func (s *Script) RequireDone(t *testing.T) {
 	}
 }
 
+// Update sends an update. Its result is set after the current step has returned and the workflow has run.
+func (s *Script) Update(name string, request any) *UpdateResult {
+	result := &UpdateResult{}
+	s.env.UpdateWorkflow(name, "", result, request)
+	return result
+}
+
+// UpdateAt is Update at a time.
+func (s *Script) UpdateAt(at time.Duration, name string, request any) *UpdateResult {
+	result := &UpdateResult{}
+	s.At(at, func() { s.env.UpdateWorkflow(name, "", result, request) })
+	return result
+}
+
+// Query returns the current run's answer to a query.
+func Query[T any](t *testing.T, s *Script, name string) (answer T) {
+	t.Helper()
+	value, err := s.env.QueryWorkflow(name)
+	require.NoError(t, err)
+	require.NoError(t, value.Get(&answer))
+	return answer
+}
+
 // UpdateResult is the result of an update.
 type UpdateResult struct {
 	Rejected error // by the validator
