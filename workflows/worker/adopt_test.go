@@ -20,18 +20,13 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// ofEpoch starts processes on host h under epoch 3.
-func ofEpoch(s *workerEnv) {
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		return api.StartResult{Host: "h", Epoch: 3, PID: 1000 + int(r.Incarnation), Endpoint: "unix:/old",
-			Rules: r.Rules}, nil
-	}
-}
+// onOneHost starts all incarnations on host h, under epoch 1.
+var onOneHost = map[int64]string{1: "h", 2: "h", 3: "h"}
 
-// inherited says that epoch 4 has taken over incarnations of epoch 3.
+// inherited says that epoch 2 has taken over incarnations of epoch 1.
 func inherited(incarnations ...int64) api.EpochEnded {
-	return api.EpochEnded{Host: "h", Epoch: 3, Reason: "the agent was started again", Kept: incarnations,
-		NextAgent: &api.NextAgent{Epoch: 4, Endpoint: "unix:/new"}}
+	return api.EpochEnded{Host: "h", Epoch: 1, Reason: "the agent was started again", Kept: incarnations,
+		NextAgent: &api.NextAgent{Epoch: 2, Endpoint: "unix:/new"}}
 }
 
 func (s *workerEnv) takenOver() (n int) {
@@ -45,7 +40,7 @@ func (s *workerEnv) takenOver() (n int) {
 
 func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s := newWorkerEnv(t)
-	ofEpoch(s)
+	s.startOn(onOneHost)
 	var lease, renewed api.Lease
 	s.At(time.Second, func() {
 		a := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 600_000})
@@ -69,9 +64,9 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		require.Equal(t, 1, s.counted(&s.starts))
 	})
 	// without a next agent
-	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 4, Reason: "gone"}))
+	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 2, Reason: "gone"}))
 	s.At(5*time.Minute, func() {
-		require.EqualValues(t, 2, s.state().Incarnation, "the process belongs to epoch 4 since")
+		require.EqualValues(t, 2, s.state().Incarnation, "the process belongs to epoch 2 since")
 	})
 	s.runThrough(standalone())
 }
@@ -81,7 +76,7 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 	for name, comes := range map[string]bool{"an agent comes": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			ofEpoch(s)
+			s.startOn(onOneHost)
 			run := standalone()
 			run.Spec.Health.Checkpoint = spec.Duration(time.Minute)
 			var away atomic.Bool
@@ -119,7 +114,7 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 		ended  api.EpochEnded
 	}{
 		"another incarnation": {func(*workerEnv) {}, inherited(7)},
-		"no next agent":       {func(*workerEnv) {}, api.EpochEnded{Host: "h", Epoch: 3, Kept: []int64{1}}},
+		"no next agent":       {func(*workerEnv) {}, api.EpochEnded{Host: "h", Epoch: 1, Kept: []int64{1}}},
 		"about to be replaced": {func(s *workerEnv) {
 			s.slow = map[string]time.Duration{api.ActivityStop: time.Hour}
 			s.At(30*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new files", InPlace: true}))
@@ -127,7 +122,7 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			ofEpoch(s)
+			s.startOn(onOneHost)
 			c.before(s)
 			s.At(time.Minute, s.signal(api.SignalEpochEnded, c.ended))
 			s.At(2*time.Minute, func() {
@@ -142,7 +137,7 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 
 func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 	s := newWorkerEnv(t)
-	ofEpoch(s)
+	s.startOn(onOneHost)
 	resets := 0
 	s.onReset = func(api.ResetRequest) (api.ResetResult, error) {
 		s.count(&resets)
@@ -166,7 +161,7 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 // The next agent gets the order again; what the one before has ended comes with its answer.
 func TestASuspensionIsRepeatedToTheNextAgent(t *testing.T) {
 	s := newWorkerEnv(t)
-	ofEpoch(s)
+	s.startOn(onOneHost)
 	s.onSuspend = func(r api.SuspendRequest) (api.SuspendResult, error) {
 		return api.SuspendResult{FencedLease: api.FencedLease{LeaseID: r.LeaseID, CallsCut: 1,
 			Checkin: &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 2}}}}, nil
@@ -218,7 +213,7 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			ofEpoch(s)
+			s.startOn(onOneHost)
 			orders := 0
 			run := c.run(s, func() error {
 				if s.count(&orders); s.counted(&orders) > 1 {

@@ -109,13 +109,3 @@ func TestARotationTakesOnlyLegalTransitionsAndEmitsItsSteps(t *testing.T) {
 		"rotation.finished 2 operator in place",
 	}, s.rotationEvents())
 }
-
-func TestARotationThatFailsSaysSo(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.failStarts(ofSuccessors)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-	s.At(time.Hour, s.cancel)
-	s.run(standalone())
-	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator",
-		"rotation.finished 1 operator failed"}, s.rotationEvents())
-}

@@ -29,25 +29,6 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 	}, s.events()[:6])
 }
 
-func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.watchScript[1] = watchScript{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
-	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.At(2*time.Second, s.signal(api.SignalCheckin,
-		api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
-	var refused *workflowtest.UpdateResult
-	s.At(3*time.Second, func() {
-		require.Equal(t, lifecycle.Degraded, s.state().State)
-		refused = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
-	})
-	s.At(25*time.Second, func() {
-		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.dropWatchScript(1)
-	})
-	s.runThrough(standalone())
-	requireRefused(t, refused, api.CodeDegraded)
-}
-
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
@@ -99,8 +80,10 @@ func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
 	s.runThrough(standalone())
 }
 
-func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
+// Its program or its host says so, or the holder of the lease.
+func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEndsUntilAProbePasses(t *testing.T) {
 	s := newWorkerEnv(t)
+	var refused *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
 	s.At(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
@@ -108,6 +91,7 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 	s.At(5*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		require.Contains(t, s.state().Reason, "the GPU is gone")
+		refused = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	})
 	passed := observed(api.WatchResult{Event: api.WatchProbePassed})
 	s.At(6*time.Second, s.signal(api.SignalProcessEvents, passed))
@@ -116,7 +100,14 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 	s.At(9*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(10*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Outcome: api.OutcomeOK}))
 	s.At(11*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "a probe has passed since") })
+	s.At(12*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(13*time.Second, s.signal(api.SignalCheckin,
+		api.CheckinRequest{LeaseID: "t.0.1.3", Outcome: api.OutcomeError, Error: "odd answers"}))
+	s.At(14*time.Second, func() { require.Equal(t, lifecycle.Degraded, s.state().State) })
+	s.At(15*time.Second, s.signal(api.SignalProcessEvents, passed))
+	s.At(16*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	s.runThrough(standalone())
+	requireRefused(t, refused, api.CodeDegraded)
 }
 
 // observed is what a host has observed of the first incarnation.

@@ -19,19 +19,22 @@ import (
 func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	s := newWorkerEnv(t)
 	var again, other *workflowtest.UpdateResult
-	first := s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
-	s.At(2*time.Second, func() {
-		other = s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "you"}) // of which it is one
-		again = s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	request := api.CheckoutRequest{RequestID: "r1", Holder: "me"}
+	ofAnother := api.CheckoutRequest{RequestID: "r1", Holder: "you"} // of which it is one
+	first := s.UpdateAt(time.Second, api.UpdateCheckout, request)
+	s.UpdateAt(30*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+	s.At(40*time.Second, func() {
+		other, again = s.Update(api.UpdateCheckout, ofAnother), s.Update(api.UpdateCheckout, request)
 	})
-	s.At(3*time.Second, func() {
+	s.At(41*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1",
 			Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
-	after := s.UpdateAt(4*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
-	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
-	s.At(6*time.Second, func() {
+	ended := s.UpdateAt(42*time.Second, api.UpdateCheckout, request)
+	after := s.UpdateAt(43*time.Second, api.UpdateCheckout, ofAnother)
+	s.At(44*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
+	s.At(45*time.Second, func() {
 		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
 		m := s.metrics()
 		require.EqualValues(t, 3, m.RequestsServed)
@@ -44,6 +47,9 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	require.NoError(t, first.Rejected)
 	require.Equal(t, "t.0.1.1", first.Value.(*api.Lease).ID)
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
+	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)),
+		"with its renewed expiry")
+	requireRefused(t, ended, api.CodeLeaseFenced)
 	require.Equal(t, "t.0.1.2", after.Value.(*api.Lease).ID)
 	var hint api.RefusalDetails
 	require.NoError(t, workflowtest.RequireCode(t, other.Rejected, api.CodeBusy).Details(&hint))
@@ -209,24 +215,6 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 	for _, r := range refused {
 		require.ErrorContains(t, r.Rejected, "ttl_ms is ")
 	}
-}
-
-func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
-	s := newWorkerEnv(t)
-	request := api.CheckoutRequest{RequestID: "1", Holder: "me"}
-	first := s.UpdateAt(time.Second, api.UpdateCheckout, request)
-	s.UpdateAt(30*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-	again := s.UpdateAt(40*time.Second, api.UpdateCheckout, request)
-	s.At(41*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
-	after := s.UpdateAt(42*time.Second, api.UpdateCheckout, request)
-	other := s.UpdateAt(43*time.Second, api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"})
-	s.At(44*time.Second, s.cancel)
-	s.run(standalone())
-	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
-	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)),
-		"with its renewed expiry")
-	requireRefused(t, after, api.CodeLeaseFenced)
-	require.Equal(t, "t.0.1.2", other.Value.(*api.Lease).ID)
 }
 
 func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {

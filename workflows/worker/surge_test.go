@@ -218,12 +218,10 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 // being claimed.
 func takenOverTogether(t *testing.T) *workerEnv {
 	s := newWorkerEnv(t)
-	s.startOn(map[int64]string{1: "a", 2: "a", 3: "a"})
+	s.startOn(onOneHost)
 	s.restartLeased()
 	s.At(time.Minute+2*time.Second, func() { require.EqualValues(t, 2, s.state().Successor) })
-	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{
-		Host: "a", Epoch: 1, Reason: "started again", Kept: []int64{1, 2}, NextAgent: &api.NextAgent{Epoch: 2},
-	}))
+	s.At(time.Minute+3*time.Second, s.signal(api.SignalEpochEnded, inherited(1, 2)))
 	return s
 }
 
@@ -329,7 +327,7 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 	}
 }
 
-// TestARotationWaitsBeforeEachFurtherAttempt: before the last one, too.
+// TestARotationWaitsBeforeEachFurtherAttempt: before the last one, too. Its failure is one event.
 func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
 	s := newWorkerEnv(t)
 	var tried []time.Time
@@ -342,6 +340,8 @@ func TestARotationWaitsBeforeEachFurtherAttempt(t *testing.T) {
 	s.At(62*time.Minute, func() {
 		require.Len(t, tried, 2)
 		require.Greater(t, tried[1].Sub(tried[0]), 5*time.Second)
+		require.Equal(t, []string{"rotation.requested 1 uptime", "rotation.started 1 uptime",
+			"rotation.finished 1 uptime failed"}, s.rotationEvents())
 	})
 	s.runThrough(rotating(func(sp *spec.Spec) {
 		sp.Rotation.MaxUptime = spec.Duration(time.Hour)
