@@ -14,8 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
@@ -123,21 +121,11 @@ func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
 	require.LessOrEqual(t, int64(ms), (time.Minute - roundPause/2).Milliseconds(), "what is left after the first round")
 }
 
-// scaledToZero is a Temporal client of a pool that starts no worker.
-type scaledToZero struct{ client.Client }
-
-func (scaledToZero) QueryWorkflowWithOptions(context.Context,
-	*client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
-	status := api.PoolStatus{Pool: "p", Spec: spec.Default(), Scale: &api.ScaleStatus{}}
-	payloads, err := converter.GetDefaultDataConverter().ToPayloads(status)
-	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
-}
-
-func (scaledToZero) SignalWorkflow(context.Context, string, string, string, any) error { return nil }
-
 func TestATimeoutBoundsTheWaitForThePoolsFirstWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewClient(scaledToZero{}, "default")
+		c := NewClient(&fakeTemporal{query: func(context.Context) (any, error) {
+			return api.PoolStatus{Pool: "p", Spec: spec.Default(), Scale: &api.ScaleStatus{}}, nil // it starts no worker
+		}}, "default")
 		defer c.Close()
 		began := time.Now()
 		err := c.Pool("p").With(CallOptions{Timeout: 2 * time.Second}).Call(t.Context(), "m", nil, nil)

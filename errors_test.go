@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
 )
@@ -17,30 +15,25 @@ import (
 // errLost is that of an answer that does not arrive.
 var errLost = serviceerror.NewDeadlineExceeded("lost")
 
-// mixedAgents is a Temporal client whose first queries are answered by agents that cannot run the workflow, or lost.
-type mixedAgents struct {
-	client.Client
-	errs []error
-}
-
-func (c *mixedAgents) QueryWorkflowWithOptions(ctx context.Context,
-	_ *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
-	if len(c.errs) > 0 {
-		err := c.errs[0]
-		c.errs = c.errs[1:]
+// failing is a Temporal client whose first queries are answered by agents that cannot run the workflow, or lost.
+func failing(errs ...error) *fakeTemporal {
+	return &fakeTemporal{query: func(ctx context.Context) (any, error) {
+		if len(errs) == 0 {
+			return api.PoolStatus{Pool: "t", Size: 1}, nil
+		}
+		err := errs[0]
+		errs = errs[1:]
 		if err == errLost {
 			<-ctx.Done()
 		}
 		return nil, err
-	}
-	payloads, err := converter.GetDefaultDataConverter().ToPayloads(api.PoolStatus{Pool: "t", Size: 1})
-	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+	}}
 }
 
 func TestAQueryWhoseAnswerIsLostIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		c := &Client{temporal: &mixedAgents{errs: []error{errLost, serviceerror.NewCanceled("at its deadline")}}}
+		c := &Client{temporal: failing(errLost, serviceerror.NewCanceled("at its deadline"))}
 		_, err := c.Pool("t").Status(t.Context())
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), time.Second/2, "a view shows what has happened within a second")
@@ -50,8 +43,7 @@ func TestAQueryWhoseAnswerIsLostIsRepeated(t *testing.T) {
 func TestAQueryIsAsPatientAsItsClient(t *testing.T) {
 	for patience, succeeds := range map[time.Duration]bool{0: false, 5 * time.Minute: true} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Client{queryTimeout: patience, temporal: &mixedAgents{
-				errs: []error{errLost, errLost, errLost, errLost, errLost}}}
+			c := &Client{queryTimeout: patience, temporal: failing(errLost, errLost, errLost, errLost, errLost)}
 			_, err := c.Pool("t").Status(t.Context())
 			require.Equal(t, succeeds, err == nil, "%v", err)
 		})
@@ -60,7 +52,7 @@ func TestAQueryIsAsPatientAsItsClient(t *testing.T) {
 
 func TestAQueryThatAnOlderAgentCannotAnswerIsRepeatedAndThenSaysWhatToDo(t *testing.T) {
 	older := serviceerror.NewQueryFailed("the state of this run has format 2, and this build knows formats up to 1")
-	c := &Client{temporal: &mixedAgents{errs: []error{older, older}}}
+	c := &Client{temporal: failing(older, older)}
 	status, err := c.Pool("t").Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, status.Size)
@@ -75,10 +67,17 @@ func TestAQueryThatAnOlderAgentCannotAnswerIsRepeatedAndThenSaysWhatToDo(t *test
 			for i := range endless {
 				endless[i] = err
 			}
-			_, err := (&Client{temporal: &mixedAgents{errs: endless}}).Pool("t").Status(t.Context())
+			_, err := (&Client{temporal: failing(endless...)}).Pool("t").Status(t.Context())
 			require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
 			require.NotContains(t, err.Error(), "timed out")
 			require.ErrorContains(t, err, "older build")
 		})
 	}
+}
+
+// Temporal answers so after its restart, before an agent has polled.
+func TestAWorkflowThatNobodyServesIsUnavailable(t *testing.T) {
+	unserved := serviceerror.NewFailedPrecondition("no poller seen for task queue recently, worker may be down")
+	_, err := (&Client{temporal: failing(unserved)}).Pool("t").Status(t.Context())
+	require.ErrorIs(t, err, api.ErrUnavailable)
 }

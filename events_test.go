@@ -91,11 +91,7 @@ func TestAGatewayThatStopsSendingIsUnavailable(t *testing.T) {
 }
 
 func TestARefusalEndsTheEvents(t *testing.T) {
-	c := dialed(t, Options{Gateways: []string{serving(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"code": "forbidden", "detail": "token ci may not use pool p", "started": false}`)
-	})}})
+	c := dialed(t, Options{Gateways: []string{serving(t, refusing(api.CodeForbidden, false))}})
 	for _, follow := range []bool{false, true} {
 		n := 0
 		for _, err := range c.Events(t.Context(), EventOptions{Follow: follow}) {
@@ -107,11 +103,7 @@ func TestARefusalEndsTheEvents(t *testing.T) {
 }
 
 func TestEventsOfOthersComeWhileAGatewayRefuses(t *testing.T) {
-	refuses := serving(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, `{"code": "unauthorized", "detail": "missing or invalid bearer token", "started": false}`)
-	})
+	refuses := serving(t, refusing(api.CodeUnauthorized, false))
 	refused := make(chan struct{})
 	serves := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {

@@ -108,27 +108,16 @@ func TestALostLeaseReportsWhy(t *testing.T) {
 	require.ErrorIs(t, lease.Err(), api.ErrLeaseFenced)
 }
 
-// deafTemporal is a Temporal client whose updates end with their contexts.
-type deafTemporal struct {
-	client.Client
-	ended func()
-}
-
-func (d deafTemporal) UpdateWorkflow(ctx context.Context,
-	_ client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
-	<-ctx.Done()
-	d.ended()
-	return nil, client.NewWorkflowUpdateServiceTimeoutOrCanceledError(ctx.Err())
-}
-
-func (deafTemporal) Close() {}
-
 func TestARenewalWithoutAnAnswerLeavesTimeForOthers(t *testing.T) {
 	const ttl = 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		ends := time.Now().Add(ttl)
 		var left []time.Duration
-		c := NewClient(deafTemporal{ended: func() { left = append(left, time.Until(ends)) }}, "default")
+		c := NewClient(&fakeTemporal{update: func(ctx context.Context, _ client.UpdateWorkflowOptions) error {
+			<-ctx.Done()
+			left = append(left, time.Until(ends))
+			return client.NewWorkflowUpdateServiceTimeoutOrCanceledError(ctx.Err())
+		}}, "default")
 		lease := c.newLease(api.Lease{ID: "p.0.1.9", GrantedAt: time.Now(), ExpiresAt: ends}, "", time.Now())
 		lease.state.keepRenewed(t.Context())
 		<-time.After(time.Minute)
@@ -143,7 +132,7 @@ func TestARenewalWithoutAnAnswerLeavesTimeForOthers(t *testing.T) {
 
 func TestALeaseThatGatewaysCannotRenewIsLostAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewClient(deafTemporal{}, "default")
+		c := NewClient(&fakeTemporal{}, "default")
 		defer c.Close()
 		c.fixed = balance.NewFixed([]string{"unix:/nonexistent"})
 		ends := time.Now().Add(time.Minute)
