@@ -122,18 +122,7 @@ func TestTheEndOfMemoryPressureOvertakesNoRollout(t *testing.T) {
 	p.runUntil(11*time.Minute, poolOf(4))
 }
 
-func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
-	p := newFakePool(t)
-	p.At(4*time.Second, p.onOneHost)
-	p.At(5*time.Second, func() { p.pressure("critical") })
-	p.At(4*time.Minute, func() { require.Equal(t, []int{3, 2}, p.status().StoppedForMemory) })
-	p.At(6*time.Minute, func() {
-		require.Empty(t, p.status().StoppedForMemory)
-		require.Equal(t, 4, p.status().Ready)
-	})
-	p.runUntil(7*time.Minute, poolOf(4))
-}
-
+// It comes back when its host falls silent.
 func TestWhatWasStoppedStaysSoAfterAnOutageOfTemporalUntilItsHostHadTimeToReport(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, func() { p.onOneHost(); p.away = 4 * time.Minute })
@@ -144,7 +133,10 @@ func TestWhatWasStoppedStaysSoAfterAnOutageOfTemporalUntilItsHostHadTimeToReport
 		require.Equal(t, []int{3, 2}, p.status().StoppedForMemory)
 		require.Len(t, p.workers[3].received, 1, "only the order to stop")
 	})
-	p.At(15*time.Minute, func() { require.Empty(t, p.status().StoppedForMemory, "it fell silent") })
+	p.At(15*time.Minute, func() {
+		require.Empty(t, p.status().StoppedForMemory, "it fell silent")
+		require.Equal(t, 4, p.status().Ready)
+	})
 	p.runUntil(16*time.Minute, poolOf(4))
 }
 
