@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,13 +61,7 @@ func TestAWorkerEmitsItsHistoryOnceThroughAllItsRuns(t *testing.T) {
 	run.ContinueEvery = 2
 	s.run(run)
 	require.Greater(t, s.runs, 3)
-	var recorded []lifecycle.Transition
-	for _, transition := range s.history() {
-		if !transition.IsNote() {
-			recorded = append(recorded, transition)
-		}
-	}
-	require.Equal(t, recorded, s.transitions())
+	require.Equal(t, slices.DeleteFunc(s.history(), lifecycle.Transition.IsNote), s.transitions())
 }
 
 func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {

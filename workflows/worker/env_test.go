@@ -39,11 +39,11 @@ type workerEnv struct {
 	// counting guards starts, stops and probes: activities run beside each other and the steps.
 	counting sync.Mutex
 
-	mu sync.Mutex // activities look at these beside the steps
-	// watchScript is what the host observes of each incarnation, and when. Steps change it by dropWatchScript only.
-	watchScript map[int64]watchScript
-	startedAt   map[int64]time.Time
-	watches     []api.WatchRequest
+	watchScript map[int64]watchScript // what the host observes of each incarnation, and when
+
+	mu        sync.Mutex // activities look at these beside the steps
+	startedAt map[int64]time.Time
+	watches   []api.WatchRequest
 
 	emitted []emitted // the worker's events; only its own goroutines touch them while it runs
 
@@ -155,7 +155,7 @@ func (s *workerEnv) set(now time.Time) {
 		case api.ActivityStart:
 			var r api.StartRequest
 			require.NoError(s.t, args.Get(&r))
-			if script, found := s.scriptOf(r.Incarnation); found {
+			if script, found := s.watchScript[r.Incarnation]; found {
 				s.In(script.after, func() { s.report(r.Incarnation) })
 			}
 		case api.ActivityStop, api.ActivitySuspend, api.ActivityResume:
@@ -163,7 +163,7 @@ func (s *workerEnv) set(now time.Time) {
 		case api.ActivityWatch:
 			var r api.WatchRequest
 			require.NoError(s.t, args.Get(&r))
-			if _, found := s.scriptOf(r.Incarnation); found && r.Failures > 0 && s.isOver(r.Incarnation, env.Now()) {
+			if _, found := s.watchScript[r.Incarnation]; found && r.Failures > 0 && s.isOver(r.Incarnation, env.Now()) {
 				s.In(time.Millisecond, func() { s.report(r.Incarnation) })
 			}
 		}
@@ -171,13 +171,6 @@ func (s *workerEnv) set(now time.Time) {
 	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything,
 		mock.Anything).Return(nil)
 	s.StartRun(env)
-}
-
-func (s *workerEnv) scriptOf(incarnation int64) (script watchScript, found bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	script, found = s.watchScript[incarnation]
-	return script, found
 }
 
 // isOver reports whether the time of an incarnation's script has passed.
@@ -189,10 +182,8 @@ func (s *workerEnv) isOver(incarnation int64, now time.Time) bool {
 
 // report sends what the host has observed of an incarnation by its script.
 func (s *workerEnv) report(incarnation int64) {
-	if script, found := s.scriptOf(incarnation); found {
-		s.env.SignalWorkflow(api.SignalProcessEvents,
-			api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
-	}
+	s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{
+		Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: s.watchScript[incarnation].result}}})
 }
 
 // count adds one to starts, stops or probes.
@@ -233,13 +224,6 @@ func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResul
 		return s.onWatch(r)
 	}
 	return api.WatchResult{}, nil
-}
-
-// dropWatchScript makes the Watch of an incarnation end no more.
-func (s *workerEnv) dropWatchScript(incarnation int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.watchScript, incarnation)
 }
 
 func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
@@ -329,9 +313,14 @@ var errStartFailed = temporal.NewNonRetryableApplicationError("the model file is
 
 // failStarts fails the starts that fails selects.
 func (s *workerEnv) failStarts(fails func(api.StartRequest) bool) {
+	s.failStartsBy(errStartFailed, fails)
+}
+
+// failStartsBy is failStarts with another failure.
+func (s *workerEnv) failStartsBy(err error, fails func(api.StartRequest) bool) {
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if fails(r) {
-			return api.StartResult{}, errStartFailed
+			return api.StartResult{}, err
 		}
 		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}

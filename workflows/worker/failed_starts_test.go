@@ -129,13 +129,12 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				if c.refusals > 0 && len(r.KeepIncarnations) > 0 {
+			s.failStartsBy(c.err, func(r api.StartRequest) bool {
+				if ofSuccessors(r) {
 					c.refusals--
-					return api.StartResult{}, c.err
 				}
-				return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-			}
+				return ofSuccessors(r) && c.refusals >= 0
+			})
 			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(2*time.Minute, func() {
 				st := s.state()

@@ -58,13 +58,8 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 	}
 	failing := func(code api.Code, details ...any) func(*workerEnv, *Run) {
 		return func(s *workerEnv, _ *Run) {
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				if r.Incarnation == 1 {
-					return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil,
-						details...)
-				}
-				return api.StartResult{Host: "h", PID: 7}, nil
-			}
+			s.failStartsBy(temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil, details...),
+				func(r api.StartRequest) bool { return r.Incarnation == 1 })
 		}
 	}
 	leased := func(s *workerEnv, run *Run) {

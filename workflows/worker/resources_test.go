@@ -17,12 +17,8 @@ func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 	s := newWorkerEnv(t)
 	const why = "host h cannot start the process: this host is out of resources for another process: no space left on " +
 		"device"
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		if r.Incarnation <= 20 {
-			return api.StartResult{}, temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil)
-		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
-	}
+	s.failStartsBy(temporal.NewNonRetryableApplicationError(why, string(api.CodeNoWorkers), nil),
+		func(r api.StartRequest) bool { return r.Incarnation <= 20 })
 	s.slow = map[string]time.Duration{api.ActivityStart: time.Second}
 	s.At(10*time.Second+time.Second/2, func() {
 		st := s.state()

@@ -107,8 +107,8 @@ func TestRequestLimitsDiffer(t *testing.T) {
 
 func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.watchScript[1] = finding(time.Minute, api.CauseGrade, "critical for long")
-	s.At(time.Minute+time.Millisecond, func() { s.dropWatchScript(1) })
+	found := finding(0, api.CauseGrade, "critical for long").result
+	s.At(time.Minute, s.signal(api.SignalProcessEvents, observed(found)))
 	s.At(2*time.Minute, func() {
 		st := s.state()
 		require.EqualValues(t, 1, st.Incarnation)
