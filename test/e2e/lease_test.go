@@ -181,7 +181,6 @@ func eventsOfAnIdleWorker(env *testEnv) {
 func TestTheLifeOfALease(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"of a hundred concurrent checkouts one is granted": concurrentCheckouts,
-		"it is recorded as data":                           leaseAsData,
 		"it is renewed while its holder lives":             renewedLease,
 		"it expires if nobody renews it, and is fenced":    unrenewedLease,
 		"the worker is reset after it has expired":         resetAfterALease,

@@ -100,25 +100,3 @@ func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
 		replaced(pool, before, "staying")
 	})
 }
-
-// A lease leaves its holder, session and id in the history as data.
-func leaseAsData(env *testEnv) {
-	t := env.t
-	pool := env.startPool(echoSpec("recorded", 1))
-	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
-	require.NoError(t, env.client.Checkin(t.Context(),
-		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
-	env.waitTransition(pool, 0, lifecycle.Degraded, "it broke")
-	state, err := pool.State(t.Context(), 0)
-	require.NoError(t, err)
-	require.False(t, state.UpdatedAt.IsZero())
-	history := env.history(pool, 0)
-	last := map[lifecycle.EventKind]map[string]string{}
-	for _, step := range history {
-		last[step.Event] = step.Metadata
-	}
-	want := map[string]string{"holder": "me", "session": "s1", "lease_id": lease.ID}
-	require.Equal(t, want, last[lifecycle.Checkout])
-	want["error"], want["failure_count"] = "it broke", "1"
-	require.Equal(t, want, last[lifecycle.CheckinError])
-}

@@ -77,6 +77,7 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	lease, err := pool.Checkout(t.Context(),
 		tempool.CheckoutOptions{Holder: "legible-holder", Session: "legible-session", Wait: waitTimeout})
 	require.NoError(t, err)
+	require.Equal(t, "legible-session", lease.Session)
 	require.NoError(t, env.client.Checkin(t.Context(),
 		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "legible-reason"}))
 	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)

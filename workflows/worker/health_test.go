@@ -100,10 +100,17 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEndsUntilAProbePasses(t
 	s.At(9*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(10*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Outcome: api.OutcomeOK}))
 	s.At(11*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "a probe has passed since") })
-	s.At(12*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(12*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", Session: "s1"}))
 	s.At(13*time.Second, s.signal(api.SignalCheckin,
 		api.CheckinRequest{LeaseID: "t.0.1.3", Outcome: api.OutcomeError, Error: "odd answers"}))
-	s.At(14*time.Second, func() { require.Equal(t, lifecycle.Degraded, s.state().State) })
+	s.At(14*time.Second, func() {
+		require.Equal(t, lifecycle.Degraded, s.state().State)
+		require.Equal(t, 13*time.Second, s.state().UpdatedAt.Sub(s.Begin).Round(time.Second))
+		steps, want := s.history(), map[string]string{"holder": "me", "session": "s1", "lease_id": "t.0.1.3"}
+		require.Equal(t, want, steps[len(steps)-2].Metadata, "the history has the lease as data")
+		want["error"], want["failure_count"] = "odd answers", "1"
+		require.Equal(t, want, steps[len(steps)-1].Metadata)
+	})
 	s.At(15*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(16*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
 	s.runThrough(standalone())
