@@ -20,19 +20,25 @@ func watching(dir string, paths ...string) func(*spec.Spec) {
 	}
 }
 
-func TestChangedFilesAreSignalledAndLogged(t *testing.T) {
+// changes are what was reported.
+type changes chan api.FilesChanged
+
+func (c changes) add(pool, host string, files []string) {
+	c <- api.FilesChanged{Pool: pool, Host: host, Files: files}
+}
+
+func TestChangedFilesAreReportedAndLogged(t *testing.T) {
 	dir := t.TempDir()
-	processes, control, log := supervisor(t), newFakeTemporal(), &logtest.Log{}
+	processes, reported, log := supervisor(t), make(changes, 1000), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
-	f := newFileWatches(outboxTo(t, control).changed, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
+	f := newFileWatches(reported.add, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
 	file := filepath.Join(dir, "main.py")
 	require.Eventually(t, func() bool { // the first scan opens the watch
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
-		return len(control.signals) > 0
+		return len(reported) > 0
 	}, waitTimeout, 100*time.Millisecond)
-	require.Equal(t, sent{"tempool/p", "files-changed", api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}},
-		control.next(t))
+	require.Equal(t, api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}, next(t, reported))
 	require.Contains(t, log.String(), "file="+file)
 }
 
@@ -50,8 +56,8 @@ func TestAWatchDependsOnTheSpecsFilesAlone(t *testing.T) {
 }
 
 func TestAWatchReportsWhatHasChangedSinceTheOldestProcess(t *testing.T) {
-	processes, control, dir := supervisor(t), newFakeTemporal(), t.TempDir()
-	f := newFileWatches(outboxTo(t, control).changed, processes, "h", slog.New(slog.DiscardHandler))
+	processes, reported, dir := supervisor(t), make(changes, 1000), t.TempDir()
+	f := newFileWatches(reported.add, processes, "h", slog.New(slog.DiscardHandler))
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
 	file := filepath.Join(dir, "main.py")
 	require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
@@ -59,7 +65,7 @@ func TestAWatchReportsWhatHasChangedSinceTheOldestProcess(t *testing.T) {
 	end, err := f.open("p", newest)
 	require.NoError(t, err)
 	defer end()
-	require.Equal(t, api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}, control.next(t).message)
+	require.Equal(t, api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}, next(t, reported))
 
 	nothing, err := f.open("p", start(t, processes, "p/2", watching(dir), "sleep", "1000"))
 	require.NoError(t, err)

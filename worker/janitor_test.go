@@ -48,6 +48,14 @@ func (c fixedControl) State(_ context.Context, worker string) (api.WorkerState, 
 	return c.states[worker], nil
 }
 
+// describes makes Temporal say once how a workflow is.
+func describes(temporal *mocks.Client, id string, status enums.WorkflowExecutionStatus) {
+	temporal.On("DescribeWorkflowExecution", mock.Anything, id,
+		"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
+		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
+	}, nil).Once()
+}
+
 func TestASweepInspectsTheProcessesThatTheirPoolDoesNotName(t *testing.T) {
 	processes := supervisor(t)
 	named := start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
@@ -55,15 +63,9 @@ func TestASweepInspectsTheProcessesThatTheirPoolDoesNotName(t *testing.T) {
 	stale := start(t, processes, "p/2", func(*spec.Spec) {}, "sleep", "1000")
 	draining := start(t, processes, "p/3", func(*spec.Spec) {}, "sleep", "1000")
 	temporal := &mocks.Client{}
-	describe := func(id string, status enums.WorkflowExecutionStatus) {
-		temporal.On("DescribeWorkflowExecution", mock.Anything, id,
-			"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
-			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
-		}, nil).Once()
-	}
-	describe("tempool/p/1", enums.WORKFLOW_EXECUTION_STATUS_TERMINATED)
-	describe("tempool/p/2", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
-	describe("tempool/p/3", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	describes(temporal, "tempool/p/1", enums.WORKFLOW_EXECUTION_STATUS_TERMINATED)
+	describes(temporal, "tempool/p/2", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
+	describes(temporal, "tempool/p/3", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
 	control := fixedControl{
 		roster: []api.RosterEntry{{Slot: 0, Incarnation: named.Incarnation()}, {Slot: 1, Gone: true},
 			{Slot: 2, Incarnation: 7}, {Slot: 3, Incarnation: 7}},
@@ -88,10 +90,7 @@ func TestAPausedWorkflowIsNotClosed(t *testing.T) {
 		enums.WORKFLOW_EXECUTION_STATUS_FAILED: true,
 	} {
 		temporal := &mocks.Client{}
-		temporal.On("DescribeWorkflowExecution", mock.Anything, "id",
-			"").Return(&workflowservice.DescribeWorkflowExecutionResponse{
-			WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: status},
-		}, nil)
+		describes(temporal, "id", status)
 		require.Equal(t, closed, (&janitor{temporal: temporal}).isClosed(t.Context(), "id"), status)
 	}
 }

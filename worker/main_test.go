@@ -21,32 +21,15 @@ func TestMain(m *testing.M) {
 // waitTimeout bounds every wait; only a failing test takes so long.
 const waitTimeout = 2 * time.Minute
 
-// sent is a signal that was sent.
-type sent struct {
-	workflow, signal string
-	message          any
-}
-
-// fakeTemporal records signals.
-type fakeTemporal struct{ signals chan sent }
-
-func newFakeTemporal() *fakeTemporal { return &fakeTemporal{make(chan sent, 1000)} }
-
-func (w *fakeTemporal) signalOnce(_ context.Context, workflowID, signal string, message any, _ string) error {
-	w.signals <- sent{workflowID, signal, message}
-	return nil
-}
-
-// next waits for a signal.
-func (w *fakeTemporal) next(t *testing.T) sent {
+// next waits for the next of what was sent.
+func next[T any](t *testing.T, from <-chan T) (value T) {
 	t.Helper()
 	select {
-	case s := <-w.signals:
-		return s
+	case value = <-from:
 	case <-time.After(waitTimeout):
-		require.Fail(t, "no signal was sent")
+		require.Fail(t, "nothing was sent")
 	}
-	return sent{}
+	return value
 }
 
 func supervisor(t *testing.T, change ...func(*process.Config)) *process.Supervisor {

@@ -50,11 +50,19 @@ func newTestOutbox(m *mail) *outbox {
 		slog.New(slog.DiscardHandler))
 }
 
-// outboxTo returns an outbox whose messages the fake takes.
-func outboxTo(t *testing.T, temporal *fakeTemporal) *outbox {
-	o := newOutbox(temporal.signalOnce, nil, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { closeOutbox(t, o) })
-	return o
+// heldOutbox returns an outbox whose messages wait for release, but those to pool q, and what says that one waits.
+func heldOutbox(m *mail) (o *outbox, waits, release chan struct{}) {
+	waits, release = make(chan struct{}, 1), make(chan struct{})
+	return newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
+		if id != api.PoolWorkflowID("q") {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+			<-release
+		}
+		return m.signal(ctx, id, name, message, requestID)
+	}, nil, slog.New(slog.DiscardHandler)), waits, release
 }
 
 func closeOutbox(t *testing.T, o *outbox) {
@@ -93,21 +101,13 @@ func TestAnOutboxGivesUpAWorkflowThatHasClosed(t *testing.T) {
 }
 
 func TestAnOutboxKeepsTheNewestOfAKindWhileTemporalIsAway(t *testing.T) {
-	blocked, release := make(chan struct{}, 1), make(chan struct{})
 	m := &mail{}
-	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
-		select {
-		case blocked <- struct{}{}:
-			<-release
-		default:
-		}
-		return m.signal(ctx, id, name, message, requestID)
-	}, nil, slog.New(slog.DiscardHandler))
+	o, waits, release := heldOutbox(m)
 	failed := func(reason string) api.ProcessEvent {
 		return api.ProcessEvent{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbeFailed, Reason: reason}}
 	}
 	o.notify("p/1", "run", failed("first"))
-	require.Eventually(t, func() bool { return len(blocked) == 1 }, time.Minute, time.Millisecond)
+	<-waits
 	o.notify("p/1", "run", failed("second"))
 	o.notify("p/1", "run", failed("third"))
 	o.notify("p/1", "run", exited(1))
@@ -179,20 +179,11 @@ func TestAMessageThatIsRefusedForGoodHoldsUpNoOther(t *testing.T) {
 // TestReportsOfPressureWaitForTemporalAndForNoOtherPool: while one pool's report is on its way, the newest of each pool
 // is kept.
 func TestReportsOfPressureWaitForTemporalAndForNoOtherPool(t *testing.T) {
-	m, blocked, release := &mail{}, make(chan struct{}), make(chan struct{})
-	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
-		if id == api.PoolWorkflowID("p") {
-			select {
-			case blocked <- struct{}{}:
-			case <-release:
-			}
-			<-release
-		}
-		return m.signal(ctx, id, name, message, requestID)
-	}, nil, slog.New(slog.DiscardHandler))
+	m := &mail{}
+	o, waits, release := heldOutbox(m)
 	report := func(pool, level string) { o.pressed(pool, api.MemoryPressure{Level: level}) }
 	report("p", "medium")
-	<-blocked
+	<-waits
 	report("p", "high")
 	report("p", "none")
 	report("q", "high")
@@ -206,22 +197,19 @@ func TestReportsOfPressureWaitForTemporalAndForNoOtherPool(t *testing.T) {
 }
 
 func TestChangedFilesAreReportedTogetherAndABoundedNumberIsNamed(t *testing.T) {
-	m, blocked, release := &mail{}, make(chan struct{}, 1), make(chan struct{})
-	o := newOutbox(func(ctx context.Context, id, name string, message any, requestID string) error {
-		blocked <- struct{}{}
-		<-release
-		return m.signal(ctx, id, name, message, requestID)
-	}, nil, slog.New(slog.DiscardHandler))
+	m := &mail{}
+	o, waits, release := heldOutbox(m)
 	var many []string
 	for i := range 5000 {
 		many = append(many, fmt.Sprint("file", i))
 	}
 	o.changed("p", "h", many)
-	<-blocked
+	<-waits
 	o.changed("p", "h", append(many, "another"))
 	o.changed("p", "h", many)
 	close(release)
 	closeOutbox(t, o)
+	require.Equal(t, slices.Repeat([]string{"tempool/p files-changed"}, 2), m.to)
 	require.Equal(t, []any{
 		api.FilesChanged{Pool: "p", Host: "h", Files: many[:maxReportedFiles], More: 5000 - maxReportedFiles},
 		api.FilesChanged{Pool: "p", Host: "h", Files: append([]string{"another"}, many[:maxReportedFiles-1]...),

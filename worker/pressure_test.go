@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
@@ -29,14 +30,16 @@ func (s *fakeMemory) read() (hostMemory, error) {
 	return hostMemory{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
 }
 
-// newMonitor returns a monitor of a host with enough memory. It has no ticker: the test calls step.
-func newMonitor(t *testing.T, processes *process.Supervisor) (*pressureMonitor, *fakeMemory, *fakeTemporal) {
-	host, control := &fakeMemory{available: 50}, newFakeTemporal()
+// newMonitor returns a monitor of a host with enough memory, and what it reports of pool p. It has no ticker: the test
+// calls step.
+func newMonitor(t *testing.T, processes *process.Supervisor) (*pressureMonitor, *fakeMemory, chan api.MemoryPressure) {
+	host, reports := &fakeMemory{available: 50}, make(chan api.MemoryPressure, 1000)
 	w := newPressureMonitor(host.read, func(pool string, m api.MemoryPressure) {
-		control.signals <- sent{api.PoolWorkflowID(pool), api.SignalMemoryPressure, m}
+		assert.Equal(t, "p", pool)
+		reports <- m
 	}, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(w.goroutines.Wait)
-	return w, host, control
+	return w, host, reports
 }
 
 // takeSample gives a process its first sample.
@@ -51,7 +54,7 @@ func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory = gib }, "sleep", "1000")
 	takeSample(t, p)
 	start(t, processes, "q/3", func(sp *spec.Spec) { sp.Pressure.Enabled = false }, "sleep", "1000")
-	w, host, control := newMonitor(t, processes)
+	w, host, reports := newMonitor(t, processes)
 	now := time.Now()
 	at := func(s int, available int64) {
 		host.available = available
@@ -59,18 +62,15 @@ func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 	}
 	requireReport := func(level policy.Level) api.MemoryPressure {
 		t.Helper()
-		require.Len(t, control.signals, 1, "one pool gets one report")
-		s := control.next(t)
-		require.Equal(t, "tempool/p", s.workflow)
-		require.Equal(t, api.SignalMemoryPressure, s.signal)
-		message := s.message.(api.MemoryPressure)
+		require.Len(t, reports, 1, "one pool gets one report")
+		message := <-reports
 		require.Equal(t, string(level), message.Level)
 		require.NotEmpty(t, message.Reason)
 		return message
 	}
 
 	at(0, 50)
-	require.Empty(t, control.signals)
+	require.Empty(t, reports)
 	at(2, 12)
 	requireReport(policy.PressureMedium)
 	require.EqualValues(t, gib, p.Limits().Memory)
@@ -82,36 +82,36 @@ func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered")
 
 	at(18, 3)
-	require.Empty(t, control.signals, "an unchanged level is reported only every pressureRepeat")
+	require.Empty(t, reports, "an unchanged level is reported only every pressureRepeat")
 	at(19, 3)
 	requireReport(policy.PressureCritical)
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered once")
 
 	at(20, 50)
-	require.Empty(t, control.signals)
+	require.Empty(t, reports)
 	at(34, 50)
 	requireReport(policy.PressureCritical) // the level falls only after a minute
 	at(80, 50)
 	requireReport(policy.PressureNone)
 	require.EqualValues(t, gib, p.Limits().Memory, "limits are restored")
 	at(200, 50)
-	require.Empty(t, control.signals)
+	require.Empty(t, reports)
 }
 
 func TestAPoolWithoutWorkersGetsAReportOfTheEndOfPressure(t *testing.T) {
 	processes := supervisor(t)
 	p := start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
-	w, host, control := newMonitor(t, processes)
+	w, host, reports := newMonitor(t, processes)
 	now := time.Now()
 	host.available = 3
 	w.step(t.Context(), now)
-	require.Equal(t, "critical", control.next(t).message.(api.MemoryPressure).Level)
+	require.Equal(t, "critical", next(t, reports).Level)
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	host.available = 50
 	w.step(t.Context(), now.Add(time.Second))
 	w.step(t.Context(), now.Add(62*time.Second))
-	message := control.next(t).message.(api.MemoryPressure)
+	message := next(t, reports)
 	require.Equal(t, "none", message.Level)
 	require.NotNil(t, message.Workers)
 	require.Empty(t, message.Workers)
@@ -123,10 +123,10 @@ func TestInObserveModePressureChangesNoLimit(t *testing.T) {
 	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory, sp.Policy.Mode = gib, spec.PolicyObserve },
 		"sleep", "1000")
 	takeSample(t, p)
-	w, host, control := newMonitor(t, processes)
+	w, host, reports := newMonitor(t, processes)
 	host.available = 3
 	w.step(t.Context(), time.Now())
-	require.Equal(t, "critical", control.next(t).message.(api.MemoryPressure).Level)
+	require.Equal(t, "critical", next(t, reports).Level)
 	require.EqualValues(t, gib, p.Limits().Memory)
 }
 
