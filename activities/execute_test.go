@@ -139,19 +139,15 @@ func TestACallUnderALeaseGoesToItsHostAndEndsWithTheLease(t *testing.T) {
 	call := func(p fakeExecutor, pool, lease string) error {
 		activities := &Pool{Name: pool, Executor: p, Temporal: &fakeTemporal{reply: accept},
 			Logger: slog.New(slog.DiscardHandler), Placed: func() func() { return func() {} }}
-		var suite testsuite.WorkflowTestSuite
-		env := suite.NewTestActivityEnvironment()
-		env.RegisterActivityWithOptions(activities.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
-		_, err := env.ExecuteActivity(api.ActivityExecute, api.ExecuteRequest{Method: "m", Lease: lease})
-		return err
+		return RunActivity(activities.Execute, api.ExecuteRequest{Method: "m", Lease: lease}, nil)
 	}
 	for pool, lease := range map[string]string{"p": "p/0/1/1", "": ""} {
-		requireNonRetryable(t, call(nil, pool, lease), api.CodeInvalid)
+		RequireNonRetryable(t, call(nil, pool, lease), api.CodeInvalid)
 	}
 	err := call(func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 		return nil, api.Errorf(api.CodeLeaseFenced, "ended")
 	}, "", "p/0/1/1")
-	requireNonRetryable(t, err, api.CodeLeaseFenced) // another attempt would be refused, too
+	RequireNonRetryable(t, err, api.CodeLeaseFenced) // another attempt would be refused, too
 }
 
 func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
@@ -165,21 +161,18 @@ func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"a": 1}`, string(answer))
 
+	begins := func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		return nil, begun("p/3", 7)
+	}
 	t.Run("an idempotent call is not recorded", func(t *testing.T) {
 		c := &fakeTemporal{reply: accept}
-		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest,
-			begun func(string, int64) error) ([]byte, error) {
-			return nil, begun("p/3", 7)
-		}, api.ExecuteRequest{Method: "m", Idempotent: true}, nil)
+		_, err := execute(t, c, begins, api.ExecuteRequest{Method: "m", Idempotent: true}, nil)
 		require.NoError(t, err)
 		require.Empty(t, c.recorded())
 	})
 	t.Run("a call whose start cannot be recorded is not sent", func(t *testing.T) {
 		away := func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }
-		_, err := execute(t, &fakeTemporal{reply: away},
-			func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
-				return nil, begun("p/3", 7)
-			}, api.ExecuteRequest{Method: "m"}, nil)
+		_, err := execute(t, &fakeTemporal{reply: away}, begins, api.ExecuteRequest{Method: "m"}, nil)
 		var failure *temporal.ApplicationError
 		require.ErrorAs(t, err, &failure)
 		require.Equal(t, string(api.CodeUnavailable), failure.Type())
@@ -205,7 +198,7 @@ func TestAfterALostAttemptOnlyUnsentOrIdempotentCallsAreRetried(t *testing.T) {
 	}
 	began := &api.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
 	_, err := execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m"}, began)
-	require.Contains(t, requireNonRetryable(t, err, api.CodeWorkerCrashed).Message(), "there")
+	require.Contains(t, RequireNonRetryable(t, err, api.CodeWorkerCrashed).Message(), "there")
 
 	_, err = execute(t, &fakeTemporal{reply: accept}, answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
@@ -259,7 +252,7 @@ func TestTheResultIsTheWorkersResponse(t *testing.T) {
 		})
 	}
 	_, err := toResult(make([]byte, maxExecuteResponse+1), api.ExecuteRequest{Method: "m", Idempotent: true})
-	requireNonRetryable(t, err, api.CodePayloadTooLarge)
+	RequireNonRetryable(t, err, api.CodePayloadTooLarge)
 }
 
 func TestACallEndsBeforeItsActivity(t *testing.T) {

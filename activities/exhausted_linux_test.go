@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 )
 
@@ -22,7 +23,7 @@ func TestAStartOnAHostWithoutDescriptorsIsNoFailureOfTheProgram(t *testing.T) {
 	exhausted := 0
 	h.Exhausted = func() { exhausted++; restore() }
 	_, err := executeStart(h, r)
-	failure := requireType(t, err, api.CodeNoWorkers) // the worker looks for a host with resources
+	failure := activities.RequireNonRetryable(t, err, api.CodeNoWorkers) // the worker looks for a host with resources
 	require.Contains(t, failure.Message(), "host h cannot start the process")
 	require.Contains(t, failure.Message(), "this host is out of resources for another process")
 	require.Equal(t, 1, exhausted)

@@ -22,18 +22,10 @@ func nextHost(t *testing.T, o *observedHost, p *process.Process) (*observedHost,
 	o.Release()
 	require.Empty(t, o.reported, "a worker whose process is handed over is notified of nothing")
 	kept := process.Kept{Process: p, Note: o.Note(p)}
-	next := &observedHost{
-		Host: &activities.Host{
-			ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{},
-			Epoch: func() int64 { return 2 },
-		},
-		t: t, reported: make(chan api.ProcessEvent, 100),
-	}
-	next.Notify = func(worker, runID string, e api.ProcessEvent) {
-		require.Equal(t, "p/1", worker)
-		require.Equal(t, "first-run", runID)
-		next.reported <- e
-	}
+	next := observe(t, &activities.Host{
+		ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{},
+		Epoch: func() int64 { return 2 },
+	}, o.request)
 	require.NoError(t, next.Resume(kept))
 	return next, kept
 }
@@ -143,7 +135,7 @@ func TestAnAgentThatHandsAProcessOverLeavesOrdersToTheNextOne(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, activity.ErrResultPending, "the order is not carried out")
-	case <-time.After(eventTimeout):
+	case <-time.After(waitTimeout):
 		require.Fail(t, "the order does not end")
 	}
 	require.False(t, p.Frozen())

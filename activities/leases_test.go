@@ -79,11 +79,8 @@ func TestAHeldLeaseIsRenewedUntilItsWorkflowEnds(t *testing.T) {
 				},
 				InUse: func(api.Lease) bool { return !c.notInUse },
 			}
-			var suite testsuite.WorkflowTestSuite
-			env := suite.NewTestActivityEnvironment()
-			env.RegisterActivityWithOptions(leases.HoldLease, activity.RegisterOptions{Name: api.ActivityHoldLease})
 			began := time.Now()
-			_, err := env.ExecuteActivity(api.ActivityHoldLease, lease)
+			err := RunActivity(leases.HoldLease, lease, nil)
 			require.GreaterOrEqual(t, renewals, 2)
 			if !c.notInUse {
 				require.Greater(t, time.Since(began), lease.TTL()/2, "a lease that counts is renewed after half of its time")
@@ -95,7 +92,7 @@ func TestAHeldLeaseIsRenewedUntilItsWorkflowEnds(t *testing.T) {
 				require.Empty(t, returned)
 			}
 			if c.code != "" {
-				requireNonRetryable(t, err, c.code)
+				RequireNonRetryable(t, err, c.code)
 			}
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/activities"
@@ -55,15 +54,6 @@ func (h heartbeats) RecordActivityHeartbeat(ctx context.Context, _ []byte, _ ...
 
 func withoutProtocol(sp *spec.Spec) {
 	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}
-}
-
-func requireType(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
-	t.Helper()
-	var failure *temporal.ApplicationError
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(code), failure.Type())
-	require.True(t, failure.NonRetryable())
-	return failure
 }
 
 var (

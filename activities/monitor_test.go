@@ -13,8 +13,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-const eventTimeout = 2 * time.Minute
-
 // observedHost is a host, and what it reports and announces of p/1.
 type observedHost struct {
 	*activities.Host
@@ -28,14 +26,20 @@ type observedHost struct {
 func newObservedHost(t *testing.T) *observedHost {
 	h, r := sleepingHost(t)
 	r.RunID, r.Spec.Health.Interval = "first-run", spec.Duration(time.Hour)
-	o := &observedHost{h, r, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
+	o := observe(t, h, r)
 	h.Stopping = o.stopping
+	h.Announce = func(_ string, p api.StartedProcess) { o.announced <- p }
+	return o
+}
+
+// observe keeps what a host reports of the process that is requested.
+func observe(t *testing.T, h *activities.Host, r api.StartRequest) *observedHost {
+	o := &observedHost{h, r, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
 	h.Notify = func(worker, runID string, e api.ProcessEvent) {
 		require.Equal(t, "p/1", worker)
 		require.Equal(t, "first-run", runID)
 		o.reported <- e
 	}
-	h.Announce = func(_ string, p api.StartedProcess) { o.announced <- p }
 	return o
 }
 
@@ -55,7 +59,7 @@ func (o *observedHost) next() api.ProcessEvent {
 	case e := <-o.reported:
 		require.EqualValues(o.t, 3, e.Incarnation)
 		return e
-	case <-time.After(eventTimeout):
+	case <-time.After(waitTimeout):
 		o.t.Fatal("nothing was reported")
 		return api.ProcessEvent{}
 	}
@@ -75,7 +79,7 @@ func TestAHostReportsTheExitOfAProcessAndForgetsTheProcess(t *testing.T) {
 	require.NotNil(t, e.Usage)
 	o.WaitMonitors()
 	require.Empty(t, o.Heartbeat().Processes)
-	require.Eventually(t, func() bool { return o.Assessment("p/1", 3) == nil }, eventTimeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return o.Assessment("p/1", 3) == nil }, waitTimeout, 10*time.Millisecond)
 }
 
 func TestAHostReportsThatADegradedWorkerHasPassedAProbe(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
@@ -32,14 +33,17 @@ func (f hookFunc) CallHook(ctx context.Context, worker, hook, session string) (b
 	return f(ctx, worker, hook, session)
 }
 
-func runActivity(t *testing.T, activity, input, result any) error {
-	t.Helper()
+// RunActivity runs an activity, also for the tests of package activities_test. A result is optional.
+func RunActivity(run, input, result any, options ...worker.Options) error {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(activity)
-	value, err := env.ExecuteActivity(activity, input)
+	for _, o := range options {
+		env.SetWorkerOptions(o)
+	}
+	env.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: "run"}) // by its name, an input of any type
+	value, err := env.ExecuteActivity("run", input)
 	if err == nil && result != nil {
-		require.NoError(t, value.Get(result))
+		err = value.Get(result)
 	}
 	return err
 }
@@ -49,7 +53,8 @@ type answering struct{}
 
 func (answering) RecordActivityHeartbeat(context.Context, []byte, ...any) error { return nil }
 
-func requireNonRetryable(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
+// RequireNonRetryable requires that an activity failed for good with this code, and returns the failure.
+func RequireNonRetryable(t *testing.T, err error, code api.Code) *temporal.ApplicationError {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
@@ -76,7 +81,7 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	var result api.SessionHooksResult
 	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"},
 		Timeout: spec.Duration(time.Minute)}
-	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
+	require.NoError(t, RunActivity(s.ReleaseSessions, request, &result))
 	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
 		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"},
 		{Session: "odd", Code: api.CodeUnavailable, Reason: "unknown cause"},
@@ -86,14 +91,14 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
-	require.NoError(t, runActivity(t, s.LoadSessions, request, &result))
+	require.NoError(t, RunActivity(s.LoadSessions, request, &result))
 	require.Len(t, asked, 2, "a leased worker is tried once")
 	require.Equal(t, 1, result.Called)
 	require.Equal(t, "b", result.Failed[1].Session)
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "suspended", "b"}
-	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
+	require.NoError(t, RunActivity(s.ReleaseSessions, request, &result))
 	require.Len(t, asked, 2, "a suspended worker is tried once")
 	require.Equal(t, []api.SessionFailure{
 		{Session: "suspended", Code: api.CodeSuspended, Reason: "a look at it"},
@@ -112,7 +117,7 @@ func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 			return false, c.err
 		})}
 		var result api.SessionHooksResult
-		require.NoError(t, runActivity(t, s.ReleaseSessions,
+		require.NoError(t, RunActivity(s.ReleaseSessions,
 			api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
 		require.Equal(t, api.SessionHooksResult{ProcessEnded: c.gone}, result)
 	}
@@ -126,12 +131,8 @@ func TestACancelledHookCancelsTheActivity(t *testing.T) {
 		<-ctx.Done()
 		return true, ctx.Err()
 	})}
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
-	env.RegisterActivity(s.LoadSessions)
-	_, err := env.ExecuteActivity(s.LoadSessions,
-		api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
+	request := api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)}
+	err := RunActivity(s.LoadSessions, request, nil, worker.Options{BackgroundActivityContext: ctx})
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 }
 
@@ -148,16 +149,16 @@ func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
 		HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
 	var result api.BindSessionsResult
 	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
-	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
+	require.NoError(t, RunActivity(s.BindSessions, request, &result))
 	require.Equal(t, map[string]int{"p/1": 2, "p/2": 1}, table.Counts("p"))
 	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}},
 		result.Failed)
 
-	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
+	RequireNonRetryable(t, RunActivity(s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	readyChecks = 1 // the process ends between the checks
-	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
+	RequireNonRetryable(t, RunActivity(s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	require.Equal(t, map[string]int{"p/2": 1}, table.Counts("p"))
-	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil),
+	RequireNonRetryable(t, RunActivity(s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil),
 		api.CodeInvalid)
 }
 
@@ -167,26 +168,26 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 	var storeErr error
 	s := &Sessions{Bindings: table, SessionExists: func(context.Context, string, string) error { return storeErr }}
 	var result api.SessionBindingsResult
-	require.NoError(t, runActivity(t, s.SessionBindings,
+	require.NoError(t, RunActivity(s.SessionBindings,
 		api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
 	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 2}, Excluded: []string{"p/1"}, Bound: "p/0",
 		Page: []string{"mine"}, More: true}, result)
 	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"),
 		api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
 		var other api.SessionBindingsResult
-		require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
+		require.NoError(t, RunActivity(s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
 		require.Equal(t, errors.Is(storeErr, api.ErrSessionNotFound), other.Unknown)
 	}
-	require.NoError(t, runActivity(t, s.UnbindSessions,
+	require.NoError(t, RunActivity(s.UnbindSessions,
 		api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
 	require.Equal(t, "p/0", table.Where("p", "mine"))
-	require.NoError(t, runActivity(t, s.UnbindSessions,
+	require.NoError(t, RunActivity(s.UnbindSessions,
 		api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
 	require.Empty(t, table.Where("p", "mine"))
-	require.NoError(t, runActivity(t, s.ExcludeFromSessions,
+	require.NoError(t, RunActivity(s.ExcludeFromSessions,
 		api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, []string{"p/0", "p/1"}, table.Closed("p"))
-	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil),
+	RequireNonRetryable(t, RunActivity(s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil),
 		api.CodeInvalid)
 }
 
@@ -198,15 +199,15 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	var failure error
 	r := &Roster{Status: func(context.Context, string) (api.PoolStatus, error) { return status, failure }}
 	var result api.PoolRosterResult
-	require.NoError(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
+	require.NoError(t, RunActivity(r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
 	require.Equal(t, api.PoolRosterResult{Workers: []api.RosterWorker{
 		{Slot: 0, Host: "a", State: lifecycle.Ready, InService: true}, {Slot: 1, State: lifecycle.Pending},
 		{Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)
 	failure = api.Errorf(api.CodePoolNotFound, "there is none")
-	requireNonRetryable(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
+	RequireNonRetryable(t, RunActivity(r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
 	failure = errors.New("away")
 	var app *temporal.ApplicationError
-	require.ErrorAs(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)
+	require.ErrorAs(t, RunActivity(r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)
 	require.False(t, app.NonRetryable())
 }

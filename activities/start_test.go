@@ -12,9 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/activities"
@@ -49,13 +47,7 @@ func startThatExits(t *testing.T, h *activities.Host, r api.StartRequest) error 
 }
 
 func executeStart(h *activities.Host, r api.StartRequest) (result api.StartResult, err error) {
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(h.Start)
-	value, err := env.ExecuteActivity(h.Start, r)
-	if err == nil {
-		err = value.Get(&result)
-	}
+	err = activities.RunActivity(h.Start, r, &result)
 	return result, err
 }
 
@@ -63,7 +55,7 @@ func TestTheWorkerDecidesAfterAFailedStart(t *testing.T) {
 	h, r := sleepingHost(t)
 	r.Spec.Pool.Command = []string{"/there/is/no/such/program"}
 	_, err := executeStart(h, r)
-	requireType(t, err, api.CodeStartFailed)
+	activities.RequireNonRetryable(t, err, api.CodeStartFailed)
 }
 
 // failedStarts counts the starts that have failed.
@@ -97,12 +89,8 @@ func TestAStartThatIsCutByTheStopOfItsAgentIsNoFailedStart(t *testing.T) {
 		return func(error) {}
 	}
 	r.Spec.Health.Command = []string{"false"} // never ready
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.SetWorkerOptions(sdkworker.Options{BackgroundActivityContext: agent})
-	env.RegisterActivity(h.Start)
-	_, err := env.ExecuteActivity(h.Start, r)
-	requireType(t, err, api.CodeNoWorkers)
+	err := activities.RunActivity(h.Start, r, nil, sdkworker.Options{BackgroundActivityContext: agent})
+	activities.RequireNonRetryable(t, err, api.CodeNoWorkers)
 	require.Zero(t, observer.n)
 }
 
@@ -130,8 +118,6 @@ func TestAnActivityHeartbeatsUntilItEnds(t *testing.T) {
 		}
 		return nil
 	})
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
 	waits := activities.Heartbeating(client, func(ctx context.Context, _ string) (bool, error) {
 		select {
 		case answer := <-sent:
@@ -140,11 +126,8 @@ func TestAnActivityHeartbeatsUntilItEnds(t *testing.T) {
 			return false, ctx.Err()
 		}
 	})
-	env.RegisterActivityWithOptions(waits, activity.RegisterOptions{Name: "waits"})
-	value, err := env.ExecuteActivity("waits", "")
-	require.NoError(t, err)
 	var answer bool
-	require.NoError(t, value.Get(&answer))
+	require.NoError(t, activities.RunActivity(waits, "", &answer))
 	require.True(t, answer)
 }
 
