@@ -13,12 +13,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func (s *storeEnv) replica(config sessions.Config) sessions.Store {
-	store, ok := s.store(config).(sessions.Store)
-	require.True(s.t, ok, "the store does not implement sessions.Store")
-	return store
-}
-
 // foreign is a session as another store could have created it.
 func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
 	now := s.clock.read().UTC()
@@ -38,7 +32,7 @@ func peek(t *testing.T, store sessions.Store, id string) *sessions.Session {
 }
 
 func testPut(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	want := s.foreign("a", 10*time.Minute)
 	require.NoError(t, copyTo(t, store, want))
 	requireSame(t, want, peek(t, store, "a"))
@@ -57,7 +51,7 @@ func testPut(t *testing.T, s *storeEnv) {
 }
 
 func testPutReplaces(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	get(t, store, "a")
 	want := s.foreign("a", 10*time.Minute)
@@ -72,7 +66,7 @@ func testPutReplaces(t *testing.T, s *storeEnv) {
 }
 
 func testPutExpired(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	require.NoError(t, copyTo(t, store, s.foreign("a", time.Minute)))
 	require.False(t, isLive(t, store, "a"))
 	create(t, store, "a", time.Hour)
@@ -82,7 +76,7 @@ func testPutExpired(t *testing.T, s *storeEnv) {
 }
 
 func testPutIgnoresMax(t *testing.T, s *storeEnv) {
-	store := s.replica(bounded(1, spec.OnFullEvict))
+	store := s.store(bounded(1, spec.OnFullEvict))
 	for _, id := range []string{"a", "b", "c"} {
 		require.NoError(t, copyTo(t, store, s.foreign(id, time.Hour)))
 	}
@@ -92,7 +86,7 @@ func testPutIgnoresMax(t *testing.T, s *storeEnv) {
 }
 
 func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
-	store := s.replica(bounded(3, spec.OnFullEvict))
+	store := s.store(bounded(3, spec.OnFullEvict))
 	for i, id := range []string{"b", "c", "a"} {
 		session := s.foreign(id, time.Hour)
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
@@ -106,7 +100,7 @@ func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
 }
 
 func testPutInvalid(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	s.rejectsInvalid(store, func(x *sessions.Session) error { return copyTo(t, store, x) },
 		map[string]func(*sessions.Session){
 			"no id":        func(x *sessions.Session) { x.ID = "" },
@@ -134,7 +128,7 @@ func testPeek(t *testing.T, s *storeEnv) {
 }
 
 func testPutDuringUpdate(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	updated := updateDuring(t, store, "a", func() {
 		other := s.foreign("a", time.Hour)
@@ -145,7 +139,7 @@ func testPutDuringUpdate(t *testing.T, s *storeEnv) {
 }
 
 func testConcurrentPuts(t *testing.T, s *storeEnv) {
-	store := s.replica(sessions.Config{})
+	store := s.store(sessions.Config{})
 	want := make([]string, 200)
 	for i := range want {
 		want[i] = fmt.Sprintf("s%03d", i)

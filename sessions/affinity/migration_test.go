@@ -1,7 +1,6 @@
 package affinity
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -59,23 +58,4 @@ func TestAClosedWorkerKeepsItsSessionsAndAcceptsNoNewOnes(t *testing.T) {
 	table.Close("p/0", time.Hour)
 	table.Close("p/0", 0)
 	require.Empty(t, table.Closed("p"))
-}
-
-func TestSessionsAreCountedPerWorkerAndListedInPages(t *testing.T) {
-	now := time.Now()
-	table := New(func() time.Time { return now })
-	table.Put("p", "gone", "p/0", always)
-	now = now.Add(DefaultTTL)
-	for i := range 5 {
-		table.Put("p", fmt.Sprint("s", 4-i), "p/0", always)
-	}
-	table.Put("p", "other", "p/1", always)
-	table.Put("pp", "s0", "pp/0", always)
-	require.Equal(t, map[string]int{"p/0": 5, "p/1": 1}, table.Counts("p"))
-	page, more := table.Page("p/0", "", 3)
-	require.Equal(t, []string{"s0", "s1", "s2"}, page)
-	require.True(t, more)
-	page, more = table.Page("p/0", "s2", 3)
-	require.Equal(t, []string{"s3", "s4"}, page)
-	require.False(t, more)
 }
