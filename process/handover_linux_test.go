@@ -143,8 +143,7 @@ for line in sys.stdin:
 			require.Len(t, s.TakenOver(), 1)
 			p = s.TakenOver()[0]
 			c.use(t, p.Process)
-			exit, err := p.Stop(t.Context(), waitTimeout)
-			require.NoError(t, err)
+			exit := stops(t, p.Process)
 			require.True(t, exit.Interrupted, exit.Reason)
 			gone(t, id, "the worker")
 		})

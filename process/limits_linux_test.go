@@ -168,9 +168,7 @@ time.sleep(1000)`, file)
 func TestALauncherThatDoesNotExecuteTheProgramInTimeSaysSo(t *testing.T) {
 	sp := runs("sleep", "1000")
 	sp.Start.Timeout = 1
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "the program did not start within 1ns")
+	startFails(t, open(t), launch("p/0", 1, sp), "the program did not start within 1ns")
 }
 
 func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {

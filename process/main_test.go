@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -211,16 +212,16 @@ func textOf(t *testing.T, name string) string {
 }
 
 // startsTooLate starts incarnations of p/0 under ever longer start.timeouts, until one's error says that it was not
-// ready in time, and the text. A short timeout may end before a busy machine has executed the program.
-func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, text string) (incarnation int64) {
+// ready in time, and each text. A short timeout may end before a busy machine has executed the program.
+func startsTooLate(t *testing.T, s *Supervisor, sp spec.Spec, texts ...string) (incarnation int64) {
 	t.Helper()
 	for timeout := 200 * time.Millisecond; ; timeout *= 2 {
 		incarnation++
 		sp.Start.Timeout = spec.Duration(timeout)
 		_, err := s.Start(t.Context(), launch("p/0", incarnation, sp))
 		require.ErrorIs(t, err, ErrStartFailed)
-		if late := fmt.Sprintf("did not become ready within start.timeout (%s)",
-			sp.Start.Timeout); strings.Contains(err.Error(), late) && strings.Contains(err.Error(), text) {
+		late := fmt.Sprintf("did not become ready within start.timeout (%s)", sp.Start.Timeout)
+		if !slices.ContainsFunc(append(texts, late), func(text string) bool { return !strings.Contains(err.Error(), text) }) {
 			return incarnation
 		}
 		require.Less(t, timeout, waitTimeout, "%v", err)

@@ -89,14 +89,6 @@ func TestAFramesWorkerHasThePoolsBoundOfMessagesAndItsPrintsAreLogs(t *testing.T
 	require.True(t, exit.Interrupted)
 }
 
-func TestAFramesWorkerThatExitsDuringItsStartFailsWithItsOutput(t *testing.T) {
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, python(t, `raise RuntimeError("no model on disk")`)))
-	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "exited with code 1")
-	require.ErrorContains(t, err, "RuntimeError: no model on disk")
-	require.NotContains(t, err.Error(), "context canceled")
-}
-
 func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
 	sp := python(t, "warm = []", "@tempool.method", "def warm_up(**given): warm.append(given)", "@tempool.method",
 		"def warmed(): return warm")
@@ -211,6 +203,8 @@ func TestAWorkerThatCannotSayHelloFailsAtOnceWithAReason(t *testing.T) {
 		{strings.NewReplacer(`"protocol": 1`, `"protocol": 2`, `sys.argv[1]`, `"TEMPOOL_OUT"`).Replace(byHand),
 			[]string{"the worker has protocol version 2"}, hint},
 		{`import nothing`, []string{"ModuleNotFoundError"}, hint}, // which says enough
+		{`raise RuntimeError("no model on disk")`, []string{"exited with code 1", "RuntimeError: no model on disk"},
+			"context canceled"},
 		{`import os, time; os.close(int(os.environ["TEMPOOL_OUT"])); time.sleep(1000)`,
 			[]string{"the worker closed the connection"}, "start.timeout"},
 	} {

@@ -7,44 +7,37 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/tree"
 )
 
 func TestASampleCoversTheWholeTree(t *testing.T) {
-	p := begin(t, open(t), python(t))
-	alone, err := p.Sample(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, alone.Children)
-	require.Positive(t, alone.PSSBytes)
-	require.Positive(t, alone.OpenFiles)
-	require.Positive(t, alone.Threads)
-	require.Nil(t, alone.Network, "it has the network of this host")
-	require.Equal(t, alone, p.LatestSample())
+	for name, take := range map[string]func(*Process, context.Context) (api.Sample, error){
+		"a sample": (*Process).Sample, "the first one": (*Process).FirstSample,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := begin(t, open(t), python(t))
+			alone, err := take(p, t.Context())
+			require.NoError(t, err)
+			require.Zero(t, alone.Children)
+			require.Positive(t, alone.PSSBytes)
+			require.Positive(t, alone.OpenFiles)
+			require.Positive(t, alone.Threads)
+			require.Nil(t, alone.Network, "it has the network of this host")
+			require.Equal(t, alone, p.LatestSample())
 
-	call(t, p, "fork_holder", "null")
-	call(t, p, "hold", "64")
-	call(t, p, "burn", "0.2")
-	eventually(t, func() bool {
-		sample, err := p.Sample(t.Context())
-		return err == nil && sample.Children == 1 && sample.RSSBytes > alone.RSSBytes+(64<<20) && sample.CPUPercent > 0
-	}, "a child in a session of its own, the memory and the time must show")
-}
-
-func TestAFirstSampleCoversTheChildren(t *testing.T) {
-	p := begin(t, open(t), python(t))
-	alone, err := p.FirstSample(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, alone.Children)
-	require.Positive(t, alone.PSSBytes)
-	require.Equal(t, alone, p.LatestSample())
-	call(t, p, "fork_holder", "null")
-	eventually(t, func() bool {
-		sample, err := p.FirstSample(t.Context())
-		return err == nil && sample.Children == 1 && sample.RSSBytes > alone.RSSBytes
-	}, "the child must show")
-	sample, err := p.FreshSample(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, sample.Children)
+			call(t, p, "fork_holder", "null")
+			call(t, p, "hold", "64")
+			call(t, p, "burn", "0.2")
+			eventually(t, func() bool {
+				sample, err := take(p, t.Context())
+				return err == nil && sample.Children == 1 && sample.RSSBytes > alone.RSSBytes+(64<<20) && sample.CPUPercent > 0
+			}, "a child in a session of its own, the memory and the time must show")
+			sample, err := p.FreshSample(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 1, sample.Children)
+		})
+	}
 }
 
 // Otherwise its I/O would count twice: as that of a process that has ended, and again with the next sample.

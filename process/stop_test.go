@@ -234,9 +234,7 @@ func TestStopGivesTheWholeGroupItsGrace(t *testing.T) {
 	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+
 		`; while :; do sleep 0.01; done' & sleep 1000; wait`))
 	pidIn(t, file)
-	exit, err := p.Stop(t.Context(), waitTimeout)
-	require.NoError(t, err)
-	require.True(t, exit.Interrupted)
+	require.True(t, stops(t, p).Interrupted)
 	require.FileExists(t, mark)
 }
 
@@ -254,15 +252,13 @@ func TestConcurrentStopsUseTheShortestGrace(t *testing.T) {
 	require.Equal(t, "SIGKILL", second.Signal)
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	require.Equal(t, second, await(t, first))
-	third := stops(t, p)
-	require.Equal(t, second, third, "Stop after the end returns the same exit")
+	require.Equal(t, second, stops(t, p), "Stop after the end returns the same exit")
 }
 
 func TestStopContinuesASuspendedProcess(t *testing.T) {
 	p := armed(t, open(t), sh(`trap "exit 0" TERM; echo armed; while :; do sleep 0.01; done`))
 	require.NoError(t, tree.SignalGroup(p.root.PID, syscall.SIGSTOP))
-	exit, err := p.Stop(t.Context(), waitTimeout)
-	require.NoError(t, err)
+	exit := stops(t, p)
 	require.True(t, exit.Interrupted)
 	require.Zero(t, exit.Code)
 }
