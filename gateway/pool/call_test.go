@@ -21,21 +21,26 @@ type result struct {
 
 // call makes a call in the background.
 func (e *env) call(ctx context.Context, method, body string) <-chan result {
-	done := make(chan result, 1)
-	go func() {
+	return background(func() result {
 		answer, err := e.dispatcher.CallPool(ctx, "p", Request{Method: method, Body: []byte(body)})
-		done <- result{answer, err}
-	}()
+		return result{answer, err}
+	})
+}
+
+// background calls run in a goroutine and delivers its result.
+func background[T any](run func() T) <-chan T {
+	done := make(chan T, 1)
+	go func() { done <- run() }()
 	return done
 }
 
-func (e *env) await(from <-chan result) result {
-	e.t.Helper()
+func await[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
 	select {
-	case r := <-from:
-		return r
+	case value := <-from:
+		return value
 	case <-time.After(timeout):
-		require.FailNow(e.t, "a call has not ended")
+		require.FailNow(t, "nothing came")
 		panic("unreachable")
 	}
 }
@@ -70,7 +75,7 @@ func TestAFatalErrorCountsAlthoughItsCallerHasLeft(t *testing.T) {
 	left := e.call(ctx, "fatal_anyway", strconv.Quote(path))
 	e.awaitBegan(path)
 	leave()
-	require.ErrorIs(t, e.await(left).err, api.ErrCancelled)
+	require.ErrorIs(t, await(t, left).err, api.ErrCancelled)
 	e.letGo(path)
 	require.Eventually(t, func() bool { return len(e.reported()) == 1 }, timeout, poll)
 	require.True(t, e.reported()[0].replace)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
@@ -63,4 +64,12 @@ func TestUnknownPoolLeavesNoState(t *testing.T) {
 	e := newEnv(t)
 	require.ErrorContains(t, errorOf(e.dispatcher.CallPool(t.Context(), "nope", Request{Method: "echo"})), "no pool nope")
 	require.Nil(t, e.dispatcher.knownPool("nope"))
+
+	// Whoever invents names of pools while Temporal is away must not make the gateway remember them.
+	e.control.mu.Lock()
+	e.control.down = true
+	e.control.mu.Unlock()
+	request := CheckoutRequest{Holder: "me", WaitMS: 60_000}
+	require.ErrorIs(t, errorOf(e.dispatcher.Checkout(t.Context(), "invented", request)), api.ErrUnavailable)
+	require.Nil(t, e.dispatcher.knownPool("invented"))
 }

@@ -112,9 +112,7 @@ func (e *env) startAs(worker string, incarnation int64) (*process.Process, error
 
 func (e *env) echo() {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
-	defer cancel()
-	require.NoError(e.t, errorOf(e.dispatcher.CallPool(ctx, "p", Request{Method: "echo", Body: []byte("x")})))
+	require.NoError(e.t, await(e.t, e.call(e.t.Context(), "echo", "x")).err)
 }
 
 // errorOf is the error of a call whose result does not matter.

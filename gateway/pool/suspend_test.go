@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,19 +39,14 @@ func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
 	u := p.upstreamOf(proc)
 	locked(u.pool, func() int64 { return u.served.InFlight.Add(1) })
 	t.Cleanup(func() { locked(u.pool, func() int64 { return u.served.InFlight.Add(-1) }) })
-	ended := make(chan api.SuspendResult, 1)
 	order := api.SuspendRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 1}
-	go func() { ended <- e.dispatcher.Suspend(t.Context(), order) }()
+	ended := background(func() api.SuspendResult { return e.dispatcher.Suspend(t.Context(), order) })
 	require.Eventually(t, func() bool {
 		s := e.dispatcher.Suspension("p/0", 1)
 		return s != nil && s.CallsCut == 1
 	}, timeout, poll)
 	proc.Kill("killed by the test")
-	select {
-	case <-ended:
-	case <-time.After(timeout):
-		require.Fail(t, "the suspension waits for calls that nobody answers any more")
-	}
+	await(t, ended) // not of calls that nobody answers any more
 }
 
 // The lease under which a call of the pool would have run may be fenced after the call has started on a worker, and

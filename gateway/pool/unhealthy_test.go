@@ -115,7 +115,7 @@ func TestAWorkerThatStopsByItselfGetsNoFurtherCall(t *testing.T) {
 	<-proc.Done()
 	e.start(2)
 	for _, call := range waiting {
-		got := e.await(call)
+		got := await(t, call)
 		require.NoError(t, got.err)
 		require.EqualValues(t, 2, got.answer.Incarnation)
 	}
@@ -130,7 +130,7 @@ func TestAnIsolatedWorkerThatStopsByItselfServesWithACleanProcess(t *testing.T) 
 	proc := e.start(1)
 	require.NoError(t, syscall.Kill(proc.Info().PID, syscall.SIGTERM))
 	e.awaitBegan(stopping)
-	got := e.await(e.call(t.Context(), "echo", "x"))
+	got := await(t, e.call(t.Context(), "echo", "x"))
 	require.NoError(t, got.err)
 	require.EqualValues(t, 1, got.answer.Incarnation)
 	e.letGo(stopping)
@@ -168,11 +168,7 @@ func TestAWorkerStopsByItselfUnderLoad(t *testing.T) {
 		return p != nil && locked(p, p.queue.Len) > 0
 	}, timeout, poll)
 	require.NoError(t, syscall.Kill(proc.Info().PID, syscall.SIGTERM))
-	select {
-	case <-proc.Done():
-	case <-time.After(timeout):
-		require.FailNow(t, "the worker has not stopped")
-	}
+	await(t, proc.Done())
 	e.start(2)
 	require.Eventually(t, func() bool { return <-served == 2 }, timeout, poll)
 	stop()

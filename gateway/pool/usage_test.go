@@ -27,7 +27,7 @@ func TestCallsThatEndAfterTheirProcessCount(t *testing.T) {
 	e.awaitBegan(path)
 	proc.Kill("killed by the test")
 	<-proc.Done()
-	require.ErrorIs(t, e.await(call).err, api.ErrWorkerCrashed)
+	require.ErrorIs(t, await(t, call).err, api.ErrWorkerCrashed)
 	record, found := e.processes.Get("p/0", 1)
 	require.True(t, found)
 	require.NotSame(t, proc, record)
@@ -40,16 +40,15 @@ func TestCallsThatEndAfterTheirProcessCount(t *testing.T) {
 
 func TestACallIsAwaitedAfterItsProcessHasBeenRemoved(t *testing.T) {
 	e, proc, p := served(t)
-	release, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		_, err := e.dispatcher.Do(context.Background(), AnyWorker("p", "", DefaultPriority), Request{Method: "echo"},
+	release := make(chan struct{})
+	ended := background(func() error {
+		return errorOf(e.dispatcher.Do(context.Background(), AnyWorker("p", "", DefaultPriority), Request{Method: "echo"},
 			func(c *Call, _ Request) error { // such as the copy of an answer to a slow client
 				<-release
 				c.Complete(nil)
 				return nil
-			})
-		ended <- err
-	}()
+			}))
+	})
 	require.Eventually(t, func() bool { return proc.Served().InFlight.Load() == 1 }, timeout, poll)
 	proc.Kill("killed by the test")
 	require.Eventually(t, func() bool { return locked(p, func() bool { return len(p.order) == 0 }) }, timeout, poll)
@@ -57,8 +56,7 @@ func TestACallIsAwaitedAfterItsProcessHasBeenRemoved(t *testing.T) {
 	require.False(t, locked(p, p.stats.workers["p/0"].goneSince.IsZero))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	idle := make(chan error, 1)
-	go func() { idle <- p.awaitIdle(over) }()
+	idle := background(func() error { return p.awaitIdle(over) })
 	require.Never(t, func() bool { return len(idle) == 1 }, 50*time.Millisecond, poll)
 	close(release)
 	require.ErrorIs(t, <-idle, context.Canceled)

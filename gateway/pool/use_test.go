@@ -32,8 +32,7 @@ func newKeyed(t *testing.T, workers int, change func(*spec.Spec)) *env {
 func (e *env) callOf(key, method string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	_, err := e.dispatcher.CallPool(ctx, "p", Request{Method: method, Key: key, Body: []byte("[]")})
-	return err
+	return errorOf(e.dispatcher.CallPool(ctx, "p", Request{Method: method, Key: key, Body: []byte("[]")}))
 }
 
 // A key that waits gets the process of another one, whatever keeps the other workers from it.
@@ -117,8 +116,7 @@ func TestLeasesOfAKeyCountBeforeTheirFirstCall(t *testing.T) {
 		sp.Isolation.MaxPerKey, sp.Queue.Timeout = 2, spec.Duration(50*time.Millisecond)
 	})
 	checkout := func(key string) error {
-		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: key})
-		return err
+		return errorOf(e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "h", Key: key}))
 	}
 	var granted atomic.Int64
 	var all sync.WaitGroup
@@ -144,7 +142,7 @@ func TestCallsThatWaitAreRefusedWhenTheirPoolGetsKeys(t *testing.T) {
 	got := e.queued(t.Context(), 1, "pid", "[]")
 	e.spec.Isolation.By = spec.IsolateKey
 	require.NoError(t, errorOf(e.startAs("p/1", 1)))
-	require.ErrorIs(t, e.await(got).err, api.ErrKeyRequired)
+	require.ErrorIs(t, await(t, got).err, api.ErrKeyRequired)
 	held()
 }
 

@@ -30,12 +30,13 @@ func TestHookIsNextWhenTheCallInFlightEnds(t *testing.T) {
 	e, _, p := served(t)
 	held := e.hold()
 	queued := e.queued(context.Background(), 1, "released", "")
-	hooked := make(chan error, 1)
-	go func() { _, err := e.dispatcher.CallHook(context.Background(), "p/0", release, "mine"); hooked <- err }()
+	hooked := background(func() error {
+		return errorOf(e.dispatcher.CallHook(context.Background(), "p/0", release, "mine"))
+	})
 	require.Eventually(t, func() bool { return locked(p, p.queue.Len) == 2 }, timeout, poll)
 	held()
 	require.NoError(t, <-hooked)
-	got := e.await(queued)
+	got := await(t, queued)
 	require.NoError(t, got.err)
 	require.Equal(t, `[["mine","mine"]]`, string(got.answer.Body), "it was queued before the hook and served after it")
 }
@@ -48,7 +49,7 @@ func (e *env) hold() (release func()) {
 	e.awaitBegan(path)
 	return func() {
 		e.letGo(path)
-		require.NoError(e.t, e.await(done).err)
+		require.NoError(e.t, await(e.t, done).err)
 	}
 }
 
@@ -62,12 +63,9 @@ func heldSession(t *testing.T, queueTimeout time.Duration) (*env, *poolState) {
 }
 
 func (e *env) callOfSession() <-chan error {
-	ended := make(chan error, 1)
-	go func() {
-		_, err := e.dispatcher.CallPool(e.t.Context(), "p", Request{Method: "echo", Body: []byte("x"), Session: "s"})
-		ended <- err
-	}()
-	return ended
+	return background(func() error {
+		return errorOf(e.dispatcher.CallPool(e.t.Context(), "p", Request{Method: "echo", Body: []byte("x"), Session: "s"}))
+	})
 }
 
 func TestACallOfASessionThatIsNotReleasedEndsWithTheQueuesTimeout(t *testing.T) {
@@ -90,24 +88,13 @@ func TestACallOfASessionThatIsNotReleasedEndsWithTheGateway(t *testing.T) {
 func TestAClientIsNotAskedForAgainAfterAFinalRefusal(t *testing.T) {
 	e := newEnv(t)
 	e.start(1)
-	failed := make(chan error, 1)
 	lease, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "another"})
 	require.NoError(t, err)
 	require.NotNil(t, lease)
-	go func() {
-		_, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds(),
-			Forward: func(context.Context, Place) error { return api.Errorf(api.CodeInvalid, "the ttl is too long") }})
-		failed <- err
-	}()
+	failed := background(func() error {
+		return errorOf(e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds(),
+			Forward: func(context.Context, Place) error { return api.Errorf(api.CodeInvalid, "the ttl is too long") }}))
+	})
 	require.Eventually(t, func() bool { return e.dispatcher.Send("p", Clients, Place{}) }, timeout, poll)
 	require.Equal(t, api.CodeInvalid, api.CodeOf(<-failed))
-}
-
-// Whoever invents names of pools while Temporal is away must not make the gateway remember them.
-func TestACheckoutFromAnUnknownPoolLeavesNoState(t *testing.T) {
-	e := newEnv(t)
-	e.control.down = true
-	_, err := e.dispatcher.Checkout(t.Context(), "invented", CheckoutRequest{Holder: "me", WaitMS: 60_000})
-	require.ErrorIs(t, err, api.ErrUnavailable)
-	require.Nil(t, e.dispatcher.knownPool("invented"))
 }
