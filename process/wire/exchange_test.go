@@ -78,11 +78,17 @@ func TestBeginFailsAtMaxInflight(t *testing.T) {
 }
 
 func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
-	c, _ := newPeer(t, Options{})
+	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m"}, nil)
 	require.True(t, x.Withdraw())
 	require.False(t, x.Begin(c))
 	require.Zero(t, c.InFlight())
+	done := background(func() error { return errorOf(x.Do(c, nil)) })
+	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	require.NoError(t, await(t, done))
+	x.mu.Lock()
+	require.False(t, x.withdrawn, "the pool has it now")
+	x.mu.Unlock()
 
 	cancelled, cancel := context.WithCancel(context.Background())
 	x = Prepare(cancelled, Request{Method: "m"}, nil)
@@ -107,18 +113,6 @@ func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	got := await(t, done)
 	require.ErrorIs(t, got.err, ErrPeerClosed)
 	requireStarted(t, true, got.err)
-}
-
-func TestAnExchangeThatWasWithdrawnIsNotReusedAsOne(t *testing.T) {
-	c, p := newPeer(t, Options{})
-	x := Prepare(within(t), Request{Method: "m"}, nil)
-	require.True(t, x.Withdraw())
-	done := background(func() error { return errorOf(x.Do(c, nil)) })
-	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
-	require.NoError(t, await(t, done))
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	require.False(t, x.withdrawn, "the pool has it now")
 }
 
 func TestACallThatTheWorkerHasNotBegunHasNotStarted(t *testing.T) {

@@ -283,14 +283,11 @@ func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 	p.write(Frame{Type: FrameResponse, ID: first.ID})
 	require.NoError(t, c.Notify(within(t), Request{Method: "n"}))
 	require.Equal(t, FrameNotify, p.read().Type)
-}
 
-func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
-	c, _ := newPeer(t, Options{})
-	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
+	stuck = callAsync(context.Background(), c, Request{Method: "m", Payload: big})
 	require.Eventually(t, func() bool { return c.out.backlogged() > 0 }, waitTimeout, time.Millisecond)
 	require.NoError(t, c.Close())
-	err := await(t, done).err
+	err := await(t, stuck).err
 	requireStarted(t, true, err)
 	require.ErrorIs(t, err, ErrClosed)
 }

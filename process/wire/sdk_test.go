@@ -279,7 +279,7 @@ func TestPipelinedAndCancelledCallsOfEverySDKAreMatchedById(t *testing.T) {
 	}
 }
 
-func TestADyingWorkerFailsItsConn(t *testing.T) {
+func TestTheEndOfAWorkerOfEverySDKFailsItsConn(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{})
 		_, err := c.Call(within(t), Request{Method: "die"})
@@ -289,21 +289,14 @@ func TestADyingWorkerFailsItsConn(t *testing.T) {
 		require.ErrorAs(t, cmd.Wait(), &exit)
 		require.Equal(t, 3, exit.ExitCode())
 
-		c, cmd = s.start(t, Options{})
-		require.NoError(t, cmd.Process.Kill())
-		await(t, c.Done())
-		require.ErrorIs(t, c.Err(), ErrPeerClosed)
-		require.Error(t, cmd.Wait())
-	})
-}
-
-func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
-	eachSDK(t, func(t *testing.T, s sdk) {
-		c, cmd := s.start(t, Options{})
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		await(t, c.Done())
-		require.ErrorIs(t, c.Err(), ErrPeerClosed)
-		require.NoError(t, cmd.Wait())
+		for signal, code := range map[syscall.Signal]int{syscall.SIGTERM: 0, syscall.SIGKILL: -1} {
+			c, cmd = s.start(t, Options{})
+			require.NoError(t, cmd.Process.Signal(signal))
+			await(t, c.Done())
+			require.ErrorIs(t, c.Err(), ErrPeerClosed)
+			_ = cmd.Wait()
+			require.Equal(t, code, cmd.ProcessState.ExitCode(), signal)
+		}
 	})
 }
 
