@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,24 +14,21 @@ import (
 
 // fakeControl is a Control that grants leases in memory, by the rules of worker workflows.
 type fakeControl struct {
-	mu             sync.Mutex
-	host           string
-	spec           spec.Spec
-	workers        map[string]*fakeWorker
-	order          []string
-	granted        map[string]api.Lease // by holder and request id
-	asked          map[string]int       // by operation
-	down, ended    bool                 // of Temporal, of the pool
-	skew           time.Duration        // of this host's clock behind Temporal's
-	blocked        chan struct{}        // if set, checkouts wait until it is closed
-	blockedHolders []string             // the holders of those
-	lost           []string             // holder and worker of checkouts whose answer was lost
-	roster         chan struct{}        // if set, Status waits until it is closed, whatever its deadline
+	mu          sync.Mutex
+	host        string
+	spec        spec.Spec
+	workers     map[string]*fakeWorker
+	order       []string
+	granted     map[string]api.Lease // by holder and request id
+	asked       map[string]int       // by operation
+	down, ended bool                 // of Temporal, of the pool
+	skew        time.Duration        // of this host's clock behind Temporal's
+	blocked     chan struct{}        // if set, checkouts wait until it is closed
+	roster      chan struct{}        // if set, Status waits until it is closed, whatever its deadline
 	// refuse, if set, is asked about checkins: with how many there were.
 	refuse func(ctx context.Context, checkins int) error
 	// renew, if set, is called before each renewal.
-	renew   func(ctx context.Context)
-	history []string // every grant, in order
+	renew func(ctx context.Context)
 }
 
 type fakeWorker struct {
@@ -43,8 +39,6 @@ type fakeWorker struct {
 	lease            *api.Lease
 	usage            api.Usage
 	outcomes         []api.Outcome
-	stale            int
-	lost             bool // answers to checkouts are lost
 }
 
 func newFakeControl(host string, sp spec.Spec) *fakeControl {
@@ -108,7 +102,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	var release chan struct{}
 	b.set(func() {
 		if release = b.blocked; release != nil {
-			b.blockedHolders = append(b.blockedHolders, o.Holder+" "+worker)
+			b.asked["blocked checkout"]++
 		}
 	})
 	if release != nil {
@@ -126,10 +120,6 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	e := b.workers[worker]
 	if e == nil {
 		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
-	}
-	if e.lost {
-		b.lost = append(b.lost, o.Holder+" "+worker)
-		return nil, api.Errorf(api.CodeUnavailable, "check out: no answer")
 	}
 	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" &&
 		lease.TokenHash == api.HashLeaseToken(o.Token) {
@@ -160,7 +150,6 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		TokenHash: api.HashLeaseToken(o.Token),
 	}
 	e.lease = &lease
-	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
 	if o.RequestID != "" {
 		b.granted[o.Holder+" "+o.RequestID] = lease
 	}
@@ -179,7 +168,7 @@ func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
 		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", ref.Worker())
 	}
 	if e.lease == nil || e.lease.ID != leaseID {
-		return e, api.Errorf(api.CodeLeaseFenced, "lease %s has ended", leaseID)
+		return nil, api.Errorf(api.CodeLeaseFenced, "lease %s has ended", leaseID)
 	}
 	return e, nil
 }
@@ -212,9 +201,6 @@ func (b *fakeControl) Renew(ctx context.Context, leaseID string, ttl time.Durati
 func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	e, err := b.owner(r.LeaseID)
 	if err != nil {
-		if e != nil {
-			e.stale++
-		}
 		return api.CheckinResult{}, err
 	}
 	if err := e.lease.CheckTokenHash(r.TokenHash); err != nil {
@@ -222,7 +208,6 @@ func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	}
 	e.usage.Requests += r.Usage.Requests
 	e.usage.Failed += r.Usage.Failed
-	e.usage.TotalMS += r.Usage.TotalMS
 	e.outcomes = append(e.outcomes, r.Outcome)
 	e.lease = nil
 	return api.CheckinResult{State: e.state}, nil
@@ -242,7 +227,7 @@ func (b *fakeControl) Checkin(ctx context.Context, r api.CheckinRequest) error {
 	err := b.beginCheckin(ctx)
 	defer b.mu.Unlock()
 	if err == nil {
-		_, _ = b.checkin(r) // a stale signal is not an error, only counted
+		_, _ = b.checkin(r) // a stale signal is not an error
 	}
 	return err
 }

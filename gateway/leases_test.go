@@ -281,11 +281,8 @@ func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
 	e.control.setDown(false)
-	require.Eventually(t, func() bool {
-		returned := false
-		e.control.with("p/0", func(w *fakeWorker) { returned = w.lease == nil && w.usage.Requests == 1 })
-		return returned
-	}, timeout, poll)
+	require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
+	e.control.with("p/0", func(w *fakeWorker) { require.EqualValues(t, 1, w.usage.Requests) })
 }
 
 func TestCheckoutWaitsForWaitMS(t *testing.T) {
@@ -450,11 +447,7 @@ func TestACheckinThatTemporalMayNotHaveIsPassedOn(t *testing.T) {
 			if answer, err := e.http.Do(request); err == nil {
 				answer.Body.Close()
 			}
-			require.Eventually(t, func() bool {
-				returned := false
-				e.control.with("p/0", func(w *fakeWorker) { returned = w.lease == nil })
-				return returned
-			}, timeout, poll)
+			require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
 		})
 	}
 }

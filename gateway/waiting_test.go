@@ -114,18 +114,11 @@ func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
 			lease, _ := e.gateway.Checkout(ctx, "p", pool.CheckoutRequest{Holder: "me", WaitMS: waitMS})
 			return lease
 		})
-		require.Eventually(t, func() (asked bool) {
-			e.control.set(func() { asked = len(e.control.blockedHolders) > 0 })
-			return asked
-		}, timeout, poll)
+		require.Eventually(t, func() bool { return e.control.count("blocked checkout") > 0 }, timeout, poll)
 		leave()
 		close(release)
 		require.Nil(t, await(t, client))
-		require.Eventually(t, func() bool {
-			free := false
-			e.control.with("p/0", func(worker *fakeWorker) { free = worker.seq == 1 && worker.lease == nil })
-			return free
-		}, timeout, poll)
+		require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
 	}
 }
 
