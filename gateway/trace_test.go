@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/codes"
@@ -24,7 +23,6 @@ import (
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/tracecontext"
 	"github.com/tempool/tempool/process/wire"
-	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker/traceexport"
 )
 
@@ -118,22 +116,22 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 	e, s := openTraced(t, 1)
 	held := e.heldCall("/v1/pools/p", "a")
-	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil, "Traceparent", clientParent) })
+	s.Reset()
+	e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderTimeout, "20").requireProblem(t, 504, api.CodeDeadlineExceeded)
+	wait := s.one("wait for a worker")
+	require.Equal(t, codes.Error, wait.Status().Code)
+	require.Subset(t, attributes(wait), map[string]string{"error.type": "deadline_exceeded", "tempool.started": "false"})
+
+	s.Reset()
+	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil) })
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.finish("a", held)
 	require.Equal(t, 200, await(t, queued).status)
-	call := s.one("p/pid")
-	for _, wait := range s.named("wait for a worker") {
-		if wait.SpanContext().TraceID().String() != clientTrace {
-			continue // of the first call, whose worker had to be leased
-		}
-		require.Equal(t, call.Parent().SpanID(), wait.Parent().SpanID(), "both are below the request")
-		require.True(t, wait.EndTime().After(wait.StartTime()))
-		require.Equal(t, wait.EndTime(), call.StartTime(), "the call begins when the wait ends")
-		require.Equal(t, "p/0", attributes(wait)["tempool.worker"])
-		return
-	}
-	t.Fatal("the queued call has no span of its wait")
+	wait, call := s.one("wait for a worker"), s.one("p/pid")
+	require.Equal(t, call.Parent().SpanID(), wait.Parent().SpanID(), "both are below the request")
+	require.True(t, wait.EndTime().After(wait.StartTime()))
+	require.Equal(t, wait.EndTime(), call.StartTime(), "the call begins when the wait ends")
+	require.Equal(t, "p/0", attributes(wait)["tempool.worker"])
 }
 
 func TestFailuresAreTheStatusOfSpans(t *testing.T) {
@@ -152,20 +150,10 @@ func TestFailuresAreTheStatusOfSpans(t *testing.T) {
 	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
 	require.Subset(t, attributes(s.one("p/crash")),
 		map[string]string{"error.type": "worker_crashed", "tempool.started": "true"})
-}
+	s.one(poolCall)
 
-func TestACallThatFindsNoFreeWorkerHasASpanOfItsWait(t *testing.T) {
-	e, s := openTraced(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(100 * time.Millisecond) }))
-	e.taken(pool.CheckoutRequest{Holder: "somebody else"})
 	s.Reset()
-	e.do("POST", "/v1/pools/p/call/pid", nil).requireProblem(t, 503, api.CodeQueueTimeout)
-	wait := s.one("wait for a worker")
-	require.Equal(t, codes.Error, wait.Status().Code)
-	require.Subset(t, attributes(wait), map[string]string{"error.type": "queue_timeout", "tempool.started": "false"})
-}
-
-func TestAnAnswerThatBreaksOffEndsItsSpans(t *testing.T) {
-	e, s := openTraced(t, 1)
+	e.start(0, 2)
 	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, errorOf(io.ReadAll(response.Body)), io.ErrUnexpectedEOF, "it is not taken for complete")
@@ -266,14 +254,13 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 	require.Equal(t, "worker_error", attributes(s.one("p HTTP POST"))["error.type"],
 		"the client has the program's answer, and the span its failure")
 	require.NotContains(t, s.one("p HTTP POST").Status().Description, "fail", "the path")
-}
 
-func TestAClientThatLeavesAnAnswerOfPlainHTTPIsNoFailureOfTheWorker(t *testing.T) {
-	e, s := openTraced(t, 1, plain(t))
-	response, err := e.http.Get("http://gateway/v1/pools/p/call/large")
+	s.Reset()
+	response, err = e.http.Get("http://gateway/v1/pools/p/call/large")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	require.Equal(t, "cancelled", attributes(s.one("p HTTP GET"))["error.type"])
+	require.Equal(t, "cancelled", attributes(s.one("p HTTP GET"))["error.type"],
+		"a client that leaves is no failure of the worker")
 }
 
 func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
@@ -288,8 +275,11 @@ func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
 	require.Len(t, s.named(name.Name()), 1, "a refused call has no span of its own")
 }
 
-func TestRequestsAboutLeasesAreSpans(t *testing.T) {
+func TestRequestsAboutLeasesAreSpansAndViewsAreNot(t *testing.T) {
 	e, s := openTraced(t, 1)
+	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
+		require.Equal(t, http.StatusOK, e.do("GET", path, nil).status)
+	}
 	granted := e.do("POST", "/v1/pools/p/leases",
 		pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}, "Traceparent",
 		clientParent)
@@ -305,21 +295,10 @@ func TestRequestsAboutLeasesAreSpans(t *testing.T) {
 	require.Equal(t, 200, e.do("DELETE", path+"?outcome=ok", nil).status)
 	require.Equal(t, s.one("DELETE /v1/leases/{id}").SpanContext().SpanID(), s.one("checkin").Parent().SpanID())
 	for _, span := range s.Ended() {
+		require.NotEqual(t, "GET", attributes(span)["http.request.method"], "a view is not traced: %s", span.Name())
 		for key, value := range attributes(span) {
 			require.NotContains(t, value, lease.Token, "%s of %s", key, span.Name())
 		}
-	}
-}
-
-func TestViewsAreNotTraced(t *testing.T) {
-	e, s := openTraced(t, 1)
-	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
-		require.Equal(t, http.StatusOK, e.do("GET", path, nil).status)
-	}
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status)
-	s.one(poolCall)
-	for _, span := range s.Ended() {
-		require.NotEqual(t, "GET", attributes(span)["http.request.method"], "%s", span.Name())
 	}
 }
 
