@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -392,6 +393,16 @@ func (s *site) submit(want int, path string, form url.Values) string {
 	status, text, _ := s.post(path, form)
 	require.Equal(s.t, want, status, path)
 	return text
+}
+
+// large adds the pool big with so many workers.
+func (s *site) large(size int) (workers []api.RosterEntry) {
+	for i := range size {
+		workers = append(workers, api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1,
+			Host: "web-" + strconv.Itoa(i%2), Endpoint: "http://10.0.0." + strconv.Itoa(1+i/100)})
+	}
+	s.fleet.pools["big"] = api.PoolStatus{Pool: "big", Size: size, SpecVersion: 1, Workers: workers}
+	return workers
 }
 
 // tokenIn is the token of the form on a page.

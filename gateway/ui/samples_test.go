@@ -1,8 +1,6 @@
 package ui
 
 import (
-	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
 
 // fourSamples of a worker: three of an incarnation, and one of the next.
@@ -56,25 +53,6 @@ func TestPagesPlotTheSamplesOfWorkers(t *testing.T) {
 		require.Contains(t, text, "The plots do not include the samples of http://127.0.0.1:2: its gateway asks for a "+
 			"token; sign out", path)
 	}
-}
-
-func TestAPageOfARosterAsksForItsOwnSamplesOnly(t *testing.T) {
-	s := newSite(t, operator, nil)
-	big := api.PoolStatus{Pool: "big", Size: 250, SpecVersion: 1}
-	for i := range 250 {
-		big.Workers = append(big.Workers,
-			api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1, Endpoint: "http://10.0.0." + strconv.Itoa(1+i/100)})
-		s.fleet.samples = append(s.fleet.samples, fourSamples(api.WorkerName("big", i)))
-	}
-	s.fleet.pools["big"] = big
-	_, text, _ := s.get("/ui/pools/big?page=2")
-	require.Equal(t, 200, strings.Count(text, `<svg class="spark"`))
-	require.Len(t, s.fleet.asked[0].Workers, 100)
-	require.Equal(t, 100, s.fleet.asked[0].Workers[0])
-	require.Equal(t, []string{"http://10.0.0.2"}, s.fleet.asked[0].Gateways)
-	status, _, _ := s.get("/ui/pools/big?q=nothing")
-	require.Equal(t, http.StatusOK, status)
-	require.Len(t, s.fleet.asked, 1, "no row asks nothing")
 }
 
 func TestALineIsDrawnBySampleAndTime(t *testing.T) {

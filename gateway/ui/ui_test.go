@@ -124,41 +124,37 @@ func TestEveryPageAsksAWorkerOutOfService(t *testing.T) {
 	s := newSite(t, operator, nil)
 	s.fleet.pools["py"].Workers[1].State = lifecycle.Starting
 	s.fleet.flapping = "py/1"
-	late := api.PoolStatus{Pool: "late", Size: 400, SpecVersion: 1}
-	for i := range late.Size {
-		late.Workers = append(late.Workers, api.RosterEntry{Slot: i, State: lifecycle.Ready, Incarnation: 1})
-	}
-	late.Workers[300].State = lifecycle.Starting
-	s.fleet.pools["late"] = late
+	s.large(400)[300].State = lifecycle.Starting
 	_, text, _ := s.get("/ui/")
 	require.Contains(t, text, "exited with code 3")
-	s.fleet.flapping = "late/300"
-	_, text, _ = s.get("/ui/pools/late")
+	s.fleet.flapping = "big/300"
+	_, text, _ = s.get("/ui/pools/big")
 	require.Contains(t, text, "exited with code 3", "also of one that another page of the roster shows")
 }
 
 func TestALargeRosterIsPagedAndFiltered(t *testing.T) {
 	s := newSite(t, operator, nil)
-	big := api.PoolStatus{Pool: "big", Size: 1000, SpecVersion: 1}
-	for i := range 1000 {
-		state := lifecycle.Ready
+	workers := s.large(1000)
+	for i := range workers {
+		s.fleet.samples = append(s.fleet.samples, fourSamples(api.WorkerName("big", i)))
 		if i%250 == 7 {
-			state = lifecycle.Degraded
+			workers[i].State = lifecycle.Degraded
 		}
-		big.Workers = append(big.Workers,
-			api.RosterEntry{Slot: i, State: state, Incarnation: 1, Host: "web-" + strconv.Itoa(i%2),
-				Reason: "its health check failed"})
 	}
-	s.fleet.pools["big"] = big
 	rows := func(path string) []string {
 		return regexp.MustCompile(`<tr id="w-\d+"`).FindAllString(s.visit(http.StatusOK, path), -1)
 	}
+	require.Equal(t, 200, strings.Count(s.visit(http.StatusOK, "/ui/pools/big?page=2"), `<svg class="spark"`))
+	require.Len(t, s.fleet.asked[0].Workers, 100, "a page asks for its own samples only")
+	require.Equal(t, 100, s.fleet.asked[0].Workers[0])
+	require.Equal(t, []string{"http://10.0.0.2"}, s.fleet.asked[0].Gateways)
+	require.Empty(t, rows("/ui/pools/big?q=nothing"))
+	require.Len(t, s.fleet.asked, 1, "no row asks nothing")
 	require.Len(t, rows("/ui/pools/big"), 100)
 	require.Equal(t, `<tr id="w-900"`, rows("/ui/pools/big?page=10")[0])
 	require.Len(t, rows("/ui/pools/big?page=99"), 100, "the last page")
 	require.Len(t, rows("/ui/pools/big?state=out"), 4)
 	require.Len(t, rows("/ui/pools/big?q=big/99"), 11)
-	require.Empty(t, rows("/ui/pools/big?q=nothing"))
 	_, text, _ := s.get("/ui/pools/big?q=web-1")
 	require.Contains(t, text, "1–100 of 500")
 	require.Contains(t, text, "page=2&amp;q=web-1")
