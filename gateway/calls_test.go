@@ -102,12 +102,9 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 	e := parallel(t, 1, withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
-	ready := func() (string, int) {
-		a := e.do("GET", "/readyz", nil)
-		return string(a.body), a.status
-	}
+	ready := func() answer { return e.send("GET", "/readyz", nil) }
 	e.control.setDown(true)
-	require.Eventually(t, func() bool { body, _ := ready(); return strings.Contains(body, `"control_plane":"lost"`) },
+	require.Eventually(t, func() bool { return strings.Contains(string(ready().body), `"control_plane":"lost"`) },
 		timeout, poll)
 	if a := e.do("POST", "/v1/pools/p/call/echo", "x"); a.status != 200 {
 		require.Equal(t, api.CodeUnavailable, a.problem.Code, "calls are rejected only when fenced")
@@ -115,10 +112,7 @@ func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return e.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == api.CodeUnavailable
 	}, timeout, poll)
-	request, err := e.http.Get("http://gateway/readyz")
-	require.NoError(t, err)
-	request.Body.Close()
-	require.Equal(t, 503, request.StatusCode)
+	require.Equal(t, 503, ready().status)
 	e.control.setDown(false)
 	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
 }
@@ -245,18 +239,11 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	require.Equal(t, "/x y auth=None", string(response.Body))
 	require.ErrorIs(t, errorOf(e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "fail"})), api.ErrWorkerError)
 	e.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).requireProblem(t, 413, api.CodePayloadTooLarge)
-	failed, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
-	require.NoError(t, err)
-	failed.Body.Close()
-	require.Equal(t, 503, failed.StatusCode, "the program's own answer")
-	lease := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
-	})
-	granted := await(t, lease)
-	require.Equal(t, 201, granted.status)
-	taken := decode[api.Lease](t, granted.body)
+	require.Equal(t, 503, e.send("POST", "/v1/pools/p/call/fail", nil).status, "the program's own answer")
+	taken := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
 	require.Equal(t, "p.0.1.1", taken.ID)
 	path := "/v1/leases/" + taken.ID + "~" + taken.Token
+	e.do("POST", path+"/notify/x", "1").requireProblem(t, 400, api.CodeInvalid)
 	require.Equal(t, "/x z auth=None", string(e.do("POST", path+"/call/x", "z").body))
 	crashed := e.do("POST", path+"/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)

@@ -291,9 +291,7 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me"}).requireProblem(t, 503, api.CodeNoWorkers)
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: 60}).requireProblem(t, 503,
 		api.CodeQueueTimeout)
-	waiting := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
-	})
+	waiting := e.waits("me", timeout.Milliseconds())
 	asked := e.control.count("checkout")
 	require.Eventually(t, func() bool { return e.control.count("checkout") > asked+1 }, timeout, poll)
 	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})))
@@ -306,35 +304,26 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	e.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).requireProblem(t, 400, api.CodeInvalid)
 }
 
-func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
+func TestNotificationReachesTheWorkerOfItsLeaseWhileThatIsTheNewest(t *testing.T) {
 	e, lease := openLeased(t)
 	e.release(e.file("a"))
-	response := e.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(e.file("a")))
+	notify := func(method string, headers ...string) answer {
+		return e.do("POST", "/v1/leases/"+lease.ID+"/notify"+method, quoted(e.file("a")), headers...)
+	}
+	response := notify("/hold")
 	require.Equal(t, http.StatusAccepted, response.status, "%s", response.body)
 	require.Empty(t, response.body)
 	e.awaitHeld(e.file("a.began"))
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
 	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator, pool.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
-}
 
-func TestNotificationNeedsTheNewestLease(t *testing.T) {
-	e, lease := openLeased(t)
-	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
 	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").requireProblem(t, 409, api.CodeLeaseFenced)
+	notify("/echo").requireProblem(t, 409, api.CodeLeaseFenced)
+	notify("").requireProblem(t, 404, "not_found")
+	notify("/").requireProblem(t, 400, api.CodeInvalid)
+	notify("/echo", api.HeaderTimeout, "soon").requireProblem(t, 400, api.CodeInvalid)
 	e.do("POST", "/v1/leases/nonsense/notify/echo", "1").requireProblem(t, 404, api.CodeLeaseNotFound)
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").requireProblem(t, 404, "not_found")
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").requireProblem(t, 400, api.CodeInvalid)
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").requireProblem(t, 400,
-		api.CodeInvalid)
-}
-
-func TestProtocolNoneTakesNoNotification(t *testing.T) {
-	e := parallel(t, 1, plain(t))
-	lease := e.lease(0, "me")
-	e.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").requireProblem(t, 400, api.CodeInvalid)
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
 }
 
 // A host works whose clock differs from Temporal's.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -247,16 +246,13 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 		"tempool.pool": "p", "tempool.worker": "p/0", "tempool.incarnation": "1", "tempool.started": "true",
 		"rpc.system.name": "http", "http.request.method": "GET",
 	}, attributes(call), "paths may hold secrets")
-	response, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
-	require.NoError(t, err)
-	_, err = io.ReadAll(response.Body)
-	require.NoError(t, errors.Join(err, response.Body.Close()))
+	e.send("POST", "/v1/pools/p/call/fail", nil)
 	require.Equal(t, "worker_error", attributes(s.one("p HTTP POST"))["error.type"],
 		"the client has the program's answer, and the span its failure")
 	require.NotContains(t, s.one("p HTTP POST").Status().Description, "fail", "the path")
 
 	s.Reset()
-	response, err = e.http.Get("http://gateway/v1/pools/p/call/large")
+	response, err := e.http.Get("http://gateway/v1/pools/p/call/large")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, "cancelled", attributes(s.one("p HTTP GET"))["error.type"],
