@@ -214,32 +214,3 @@ func TestSamplesOfTheWorkersThatARequestNames(t *testing.T) {
 	}
 	e.do("GET", "/v1/pools/P/samples", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 }
-
-func TestTheQueueOfAPoolOverTime(t *testing.T) {
-	e := parallel(t, 1)
-	held := e.heldCall("/v1/pools/p", "a")
-	var waiting []<-chan answer
-	for n := range 2 {
-		waiting = append(waiting, background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", `"x"`) }))
-		require.Eventually(t, func() bool { return e.waiting() == n+1 }, timeout, poll)
-	}
-	e.release(e.file("a"))
-	for _, call := range append(waiting, held) {
-		require.Equal(t, http.StatusOK, await(t, call).status)
-	}
-	require.Zero(t, e.waiting())
-	recent := decode[api.RecentQueue](t, e.do("GET", "/v1/pools/p/queue", nil).body)
-	require.True(t, recent.Valid())
-	require.Equal(t, "here", recent.Host)
-	require.Len(t, recent.Methods, 2)
-	require.Equal(t, "echo", recent.Methods[0].Method)
-	require.EqualValues(t, 2, recent.Methods[0].Calls)
-	last := e.gateway.LastMinute(1)["p"]
-	require.EqualValues(t, 3, last.Calls)
-	require.EqualValues(t, 2, last.Queue)
-	require.Positive(t, last.Waiting.Quantile(0.9), "two of three calls waited")
-	require.Empty(t, e.gateway.LastMinute(0))
-	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
-	unknown := e.do("GET", "/v1/pools/q/queue", nil)
-	require.JSONEq(t, `{"host": "here", "minutes": [], "methods": []}`, string(unknown.body))
-}

@@ -12,7 +12,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestSnapshotCountsCalls(t *testing.T) {
+func TestSnapshotAndFiguresCountCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := e.heldCall("/v1/pools/p", "a")
 	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
@@ -43,6 +43,19 @@ func TestSnapshotCountsCalls(t *testing.T) {
 	require.EqualValues(t, 1, p.Workers[0].Failed)
 	require.InDelta(t, calls.GetSampleSum(), p.Workers[0].CallTime.Seconds(), 1e-6)
 	require.Zero(t, p.Workers[0].InFlight)
+
+	recent := decode[api.RecentQueue](t, e.do("GET", "/v1/pools/p/queue", nil).body)
+	require.True(t, recent.Valid())
+	require.Equal(t, "here", recent.Host)
+	require.Len(t, recent.Methods, 3)
+	last := e.gateway.LastMinute(1)["p"]
+	require.EqualValues(t, 4, last.Calls, "a refused one, too")
+	require.EqualValues(t, 1, last.Queue)
+	require.Positive(t, last.Waiting.Quantile(0.9), "one of four calls waited")
+	require.Empty(t, e.gateway.LastMinute(0))
+	e.do("GET", "/v1/pools/P/queue", nil).requireProblem(t, 404, api.CodePoolNotFound)
+	unknown := e.do("GET", "/v1/pools/q/queue", nil)
+	require.JSONEq(t, `{"host": "here", "minutes": [], "methods": []}`, string(unknown.body))
 }
 
 func histogramOf(t *testing.T, m prometheus.Metric) *dto.Histogram {
