@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -228,7 +229,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 	t.Parallel()
 	for name, c := range map[string]struct {
 		down, leased, recorded bool // Temporal, the worker, and whether the earlier agent knew of the lease
-		serves                 bool
+		suspended, serves      bool
 	}{
 		"free":                       {serves: true},
 		"leased, not known here":     {leased: true},
@@ -236,6 +237,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 		"free, without Temporal":     {down: true, serves: true},
 		"leased, without Temporal":   {down: true, leased: true, recorded: true},
 		"recorded and returned then": {recorded: true, serves: true},
+		"suspended, not known here":  {suspended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 0)
@@ -249,6 +251,9 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 			}
 			if !c.leased {
 				require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})))
+			}
+			if c.suspended {
+				e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
 			}
 			e.control.setDown(c.down)
 			e.gateway.Resume(p, nil, recorded)
@@ -265,6 +270,11 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 			require.Equal(t, c.serves, call.status == 200, "%s", call.body)
 			if c.leased && (c.recorded || !c.down) {
 				require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+			}
+			if c.suspended {
+				refused := e.do("POST", to(0, "echo"), "x")
+				refused.requireProblem(t, 503, api.CodeSuspended)
+				require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
 			}
 		})
 	}

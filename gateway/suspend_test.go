@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -149,20 +148,16 @@ func TestACallOfASuspendedWorkerIsRefusedAtOnce(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", to(0, "echo"), "x").status)
 }
 
-// repeatedTo prepares the gateway to which the repetition of an order comes.
-var repeatedTo = map[string]func(*env){
-	"to the same gateway": func(*env) {},
-	"to the next gateway": func(e *env) { e.replaceGateway() },
-}
-
 // The result of the first order is lost: its agent hands the process over, or Temporal does not get the answer.
-func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
+func TestASuspensionThatIsRepeatedOrWithdrawnReturnsWhatItHasEndedBefore(t *testing.T) {
 	t.Parallel()
-	for name, next := range repeatedTo {
+	for name, next := range map[string]func(*env){
+		"to the same gateway": func(*env) {}, "to the next gateway": func(e *env) { e.replaceGateway() },
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
 			hook := e.spec.Pool.Env["SUSPEND_UNTIL"]
-			lease, order := e.suspendedInItsHook(hook)
+			lease, order := e.suspendedInItsHook(1, hook)
 			next(e)
 			require.NoError(t, os.Remove(hook+".began"))
 			again := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), order) })
@@ -183,24 +178,18 @@ func TestASuspensionThatIsRepeatedReturnsWhatItHasEndedBefore(t *testing.T) {
 			resumed := e.gateway.EndSuspension(t.Context(),
 				api.ResumeRequest{Process: order.Process, Generation: 2, Suspended: true})
 			require.Empty(t, resumed, "the worker has the result")
-		})
-	}
-}
 
-func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
-	t.Parallel()
-	for name, next := range repeatedTo {
-		t.Run(name, func(t *testing.T) {
-			e := open(t, 1, withSpecEnv("SUSPEND_UNTIL", t.TempDir()+"/go"))
-			lease, order := e.suspendedInItsHook(e.spec.Pool.Env["SUSPEND_UNTIL"])
+			e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
+			require.NoError(t, os.Remove(e.file("a.began")))
+			lease, order = e.suspendedInItsHook(3, hook)
 			next(e)
 			for range 2 { // its answer may be lost, too
-				resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 2})
+				resumed = e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 4})
 				require.Equal(t, lease.ID, resumed.LeaseID)
 				require.Equal(t, 1, resumed.CallsCut)
 				require.EqualValues(t, 1, resumed.Checkin.Usage.Requests)
 			}
-			resumed := e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 4})
+			resumed = e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: order.Process, Generation: 6})
 			require.Empty(t, resumed.FencedLease, "the suspension before has not come here")
 		})
 	}
@@ -208,11 +197,11 @@ func TestAResumptionReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 
 // suspendedInItsHook suspends the only worker by an order that has cut a call and whose result is lost while its hook
 // runs.
-func (e *env) suspendedInItsHook(hook string) (*api.Lease, api.SuspendRequest) {
+func (e *env) suspendedInItsHook(generation int64, hook string) (*api.Lease, api.SuspendRequest) {
 	e.t.Helper()
 	lease := e.lease(0, "me")
 	held := e.heldCall("/v1/leases/"+lease.ID, "a")
-	order := suspendRequest(1, lease.ID, 0)
+	order := suspendRequest(generation, lease.ID, 0)
 	order.HookTimeout = spec.Duration(timeout)
 	ctx, cancel := context.WithCancel(e.t.Context())
 	defer cancel()
@@ -243,20 +232,6 @@ func (e *env) replaceGateway() {
 		e.gateway.Resume(p, suspended, nil)
 		e.gateway.Claim(p.Worker(), p.Incarnation())
 	}
-}
-
-// An agent that took over processes may have no record of a suspension; it learns of one from the worker.
-func TestACallOfAWorkerWhoseSuspensionTheGatewayHasNotSeenIsRefused(t *testing.T) {
-	e := parallel(t, 0, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(time.Hour) }))
-	p, err := e.processes.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: e.spec})
-	require.NoError(t, err)
-	e.control.add("p/0", 1)
-	e.control.with("p/0", func(worker *fakeWorker) { worker.state = lifecycle.Suspended })
-	e.gateway.Resume(p, nil, nil)
-	e.gateway.Claim("p/0", 1)
-	refused := e.do("POST", to(0, "echo"), "x")
-	refused.requireProblem(t, 503, api.CodeSuspended)
-	require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
 }
 
 func TestResetCancelsCallsUnderTheLeaseAndClearsTheWorker(t *testing.T) {
