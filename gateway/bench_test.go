@@ -112,12 +112,11 @@ func BenchmarkToolCalls(b *testing.B) {
 // the machine.
 func BenchmarkStalledEventReader(b *testing.B) {
 	const readers, calls = 4, 1000
-	log := events.New("here")
-	e := open(b, 1, withEvents(log))
+	e := open(b, 1)
 	body := bytes.Repeat([]byte("x"), 100)
 	one := func() time.Duration {
 		began := time.Now()
-		emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
+		e.emit(api.EventProcessStarted, api.WorkerSource("p/0"))
 		_, err := e.gateway.CallPool(context.Background(), "p", pool.Request{Method: "echo", Body: body})
 		if err != nil {
 			b.Fatal(err)
@@ -125,7 +124,7 @@ func BenchmarkStalledEventReader(b *testing.B) {
 		return time.Since(began)
 	}
 	for range events.Size { // a reader's first batches fill its socket
-		emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
+		e.emit(api.EventProcessStarted, api.WorkerSource("p/0"))
 	}
 	round := func() (p50, p99 time.Duration) {
 		took := make([]time.Duration, calls)

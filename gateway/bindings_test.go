@@ -9,12 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/sessions/affinity"
 )
-
-func withBindings(t *affinity.Table) option {
-	return withConfig(func(config *Config) { config.Affinity = t })
-}
 
 func TestBindingsAreAskedAndSet(t *testing.T) {
 	e := parallel(t, 2)
@@ -40,18 +35,17 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 }
 
 func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
-	bindings := affinity.New(nil)
-	e := parallel(t, 2, withBindings(bindings))
+	e := parallel(t, 2)
 	const path = "/v1/pools/p/bindings/"
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status)
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"other", `{"worker":"p/1"}`).status)
-	bindings.Close("p/0", time.Hour)
+	e.config.Affinity.Close("p/0", time.Hour)
 	e.do("PUT", path+"new", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
 	e.do("PUT", path+"other", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status, "it is bound there already")
 	require.JSONEq(t, `{"session":"new"}`, string(e.do("GET", path+"new", nil).body))
 	require.JSONEq(t, `{"session":"other","worker":"p/1"}`, string(e.do("GET", path+"other", nil).body))
-	bindings.Close("p/0", 0)
+	e.config.Affinity.Close("p/0", 0)
 	require.Equal(t, http.StatusOK, e.do("PUT", path+"new", `{"worker":"p/0"}`).status)
 }
 

@@ -179,8 +179,7 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 }
 
 func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
-	log := events.New("here")
-	e := parallel(t, 1, withEvents(log), withSpec(func(sp *spec.Spec) {
+	e := parallel(t, 1, withSpec(func(sp *spec.Spec) {
 		sp.Pool.MaxInflight = 4
 		sp.Pool.Env["THREADS"] = "4"
 	}))
@@ -200,7 +199,7 @@ func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
 	require.Error(t, errorOf(io.Copy(io.Discard, response.Body)), "the answer breaks off")
 	var failed struct{ Data api.CallEvent }
 	require.Eventually(t, func() bool {
-		batch, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
+		batch, _, _ := e.config.Events.FromOldest(events.Filter{Types: []string{api.EventCallFailed}}).Read()
 		return len(batch) == 1 && json.Unmarshal(batch[0].JSON, &failed) == nil
 	}, timeout, poll)
 	require.Equal(t, api.CodeSlowReader, failed.Data.Code, failed.Data.Reason)

@@ -28,11 +28,6 @@ type watchedConn struct {
 	unbounded *atomic.Int64
 }
 
-func (c *watchedConn) SetDeadline(t time.Time) error {
-	c.deadline.Store(!t.IsZero())
-	return c.Conn.SetDeadline(t)
-}
-
 func (c *watchedConn) SetWriteDeadline(t time.Time) error {
 	c.deadline.Store(!t.IsZero())
 	return c.Conn.SetWriteDeadline(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/process"
-	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -62,12 +61,11 @@ func TestTheNextIncarnationServesBesideTheOlderOneUnlessThatKeepsSessions(t *tes
 }
 
 func TestTheBindingsOfAWorkerGoWithTheLastOfItsProcesses(t *testing.T) {
-	table := affinity.New(nil)
-	e := open(t, 1, withBindings(table))
+	e := open(t, 1)
 	older, found := e.processes.Get("p/0", 1)
 	require.True(t, found)
 	newer := e.beside(0, 2)
-	table.Put("p", "s", "p/0", func(string, bool) bool { return true })
+	e.config.Affinity.Put("p", "s", "p/0", func(string, bool) bool { return true })
 	for _, c := range []struct {
 		process *process.Process
 		want    string
@@ -76,7 +74,7 @@ func TestTheBindingsOfAWorkerGoWithTheLastOfItsProcesses(t *testing.T) {
 		c.process.AfterEnd(func() { close(seen) }) // after those that were registered before
 		c.process.Kill("the test ends it")
 		<-seen
-		require.Equal(t, c.want, table.Where("p", "s"))
+		require.Equal(t, c.want, e.config.Affinity.Where("p", "s"))
 	}
 }
 
@@ -92,14 +90,10 @@ func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
 }
 
 func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
-	t.Parallel()
-	scores := func(worker string, _ int64) float64 {
-		if worker == "p/0" {
-			return 10
-		}
-		return 90
-	}
-	e := open(t, 2, withConfig(func(c *Config) { c.Score = scores }))
+	scores := map[string]float64{"p/0": 10, "p/1": 90}
+	e := parallel(t, 2, withConfig(func(c *Config) {
+		c.Score = func(worker string, _ int64) float64 { return scores[worker] }
+	}))
 	for range 20 {
 		response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "echo", Body: []byte("x")})
 		require.NoError(t, err)

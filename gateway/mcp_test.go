@@ -215,8 +215,7 @@ func TestWhatTheEndpointOfMCPRefuses(t *testing.T) {
 func TestASessionOfMCPIsItsClients(t *testing.T) {
 	tokens, one := tokensFile(t, []string{"*"}, "call")
 	two := addToken(t, tokens, "two", []string{"*"}, "call")
-	log := events.New("here")
-	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens), withEvents(log))
+	e, _ := openMCP(t, 1, spec.MCPSession, withTokens(tokens))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	headers := []string{"Content-Type", "application/json", "Mcp-Session-Id", session}
 	require.Equal(t, 202, e.mcpAs(one, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).status)
@@ -233,7 +232,7 @@ func TestASessionOfMCPIsItsClients(t *testing.T) {
 		require.Equal(t, 200, e.mcpAs(one, session, echo).status)
 	}
 	require.Equal(t, mcp.Counts{Sessions: 1, Replays: 1}, e.gateway.Snapshot().MCP["p"])
-	bound, _, _ := log.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
+	bound, _, _ := e.config.Events.FromOldest(events.Filter{Types: []string{api.EventSessionBound}}).Read()
 	require.Len(t, bound, 2)
 	for i, event := range bound {
 		require.Contains(t, string(event.JSON), fmt.Sprintf(`"worker":"p/0","incarnation":%d,"principal":"token `, i+1))

@@ -117,8 +117,8 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 		rights[secret], secrets = right, append(secrets, secret)
 	}
 	copies := &fakeCopies{}
-	e := open(t, 1, withTokens(tokens), withCopies(copies), withConfig(func(c *Config) {
-		c.Fleet = &actedFleet{}
+	e := open(t, 1, withTokens(tokens), withConfig(func(c *Config) {
+		c.Fleet, c.Copies = &actedFleet{}, copies
 	}), withSpec(func(sp *spec.Spec) {
 		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
 		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)

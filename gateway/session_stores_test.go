@@ -172,11 +172,9 @@ func (c *fakeCopies) StepSessionCopy(_ context.Context, step api.SessionCopyStep
 	return api.SessionCopy{}, api.Errorf(api.CodeInvalid, "not now")
 }
 
-func withCopies(c *fakeCopies) option { return withConfig(func(config *Config) { config.Copies = c }) }
-
 func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 	c := &fakeCopies{}
-	e := parallel(t, 0, withCopies(c), withConfig(func(config *Config) { config.Listen = "127.0.0.1:0" }))
+	e := parallel(t, 0, withConfig(func(config *Config) { config.Listen, config.Copies = "127.0.0.1:0", c }))
 	for _, request := range []struct{ method, path, body string }{
 		{"GET", "/v1/admin/sessions/copy", ""},
 		{"POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere"}`},

@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
-	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -68,11 +66,9 @@ func TestHooksUnderLoadStarveNoCall(t *testing.T) {
 }
 
 // releasing returns an env whose program writes the sessions that it releases to a file.
-func releasing(t *testing.T, more ...option) (e *env, released func() []string) {
+func releasing(t *testing.T) (e *env, released func() []string) {
 	path := t.TempDir() + "/released"
-	options := []option{withBindings(affinity.New(nil)),
-		withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path })}
-	e = open(t, 1, append(options, more...)...)
+	e = open(t, 1, withSpec(func(s *spec.Spec) { s.Pool.Env["RELEASED"] = path }))
 	return e, func() []string {
 		written, err := os.ReadFile(path + ".txt")
 		if !os.IsNotExist(err) {
@@ -107,8 +103,7 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 
 func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
 	t.Parallel()
-	log := events.New("here")
-	e, released := releasing(t, withEvents(log))
+	e, released := releasing(t)
 	for _, session := range []string{"a", "hang", "z"} {
 		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
 	}
