@@ -15,25 +15,77 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/ui"
+	"github.com/tempool/tempool/lifecycle"
 )
 
-// emptyFleet has one pool, p, without workers. Its other methods are not reached.
-type emptyFleet struct{ ui.Fleet }
+// actedFleet has one pool, p, without workers, and one host. It counts what visitors of a dashboard have done. Its other
+// methods are not reached.
+type actedFleet struct {
+	ui.Fleet
+	acted int
+}
 
-type emptyPool struct{ ui.Pool }
+func (f *actedFleet) act() error { f.acted++; return nil }
 
-func (emptyFleet) Hosts(context.Context) ([]tempool.Host, error) { return nil, nil }
-func (emptyFleet) ListPools(context.Context) ([]string, error)   { return []string{"p"}, nil }
-func (emptyFleet) Pool(string) ui.Pool                           { return emptyPool{} }
+func (f *actedFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
+	return func(func(api.Event, error) bool) {
+		if o.Follow {
+			<-ctx.Done()
+		}
+	}
+}
 
-func (emptyPool) Status(context.Context) (api.PoolStatus, error) {
+func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
+	return api.HostStatus{}, nil
+}
+func (*actedFleet) Hosts(context.Context) ([]tempool.Host, error) {
+	return []tempool.Host{{ID: "h"}}, nil
+}
+func (f *actedFleet) DrainHost(context.Context, string, string) ([]tempool.Moved, error) {
+	return nil, f.act()
+}
+func (f *actedFleet) UndrainHost(context.Context, string) error         { return f.act() }
+func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error { return f.act() }
+func (*actedFleet) ListPools(context.Context) ([]string, error)         { return []string{"p"}, nil }
+func (f *actedFleet) Pool(string) ui.Pool                               { return actedPool{fleet: f} }
+
+type actedPool struct {
+	ui.Pool
+	fleet *actedFleet
+}
+
+func (actedPool) Status(context.Context) (api.PoolStatus, error) {
 	return api.PoolStatus{Pool: "p"}, nil
 }
-func (emptyPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
-	return r, err
+func (actedPool) State(context.Context, int) (api.WorkerState, error) {
+	return api.WorkerState{Lease: &api.Lease{ID: "p.0.1.1"}}, nil
 }
-func (emptyFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
-	return func(func(api.Event, error) bool) { <-ctx.Done() }
+func (actedPool) History(context.Context, int) ([]lifecycle.Transition, error) { return nil, nil }
+func (actedPool) Logs(context.Context, tempool.LogOptions, func(api.LogLine)) error {
+	return api.Errorf(api.CodeUnavailable, "no log here")
+}
+func (actedPool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
+	return &tempool.SessionList{}, nil
+}
+func (actedPool) Session(string) ui.Session { return absentSession{} }
+func (p actedPool) ScaleTo(context.Context, api.ScaleRequest) (r api.ScaleResult, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) HaltRollout(context.Context, api.Control) (r api.Rollout, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) Stop(context.Context, string) (r api.PoolStopResult, err error) {
+	return r, p.fleet.act()
+}
+func (p actedPool) Signal(context.Context, int, string, api.Control) error { return p.fleet.act() }
+
+type absentSession struct{ ui.Session }
+
+func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
+	return nil, api.Errorf(api.CodeSessionNotFound, "no session here")
 }
 
 // browser sends requests to a gateway as a browser does, with its cookies and without following redirects.

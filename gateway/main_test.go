@@ -126,7 +126,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 			CheckEvery: 10 * time.Millisecond, Affinity: affinity.New(nil), Events: events.New("here")},
 		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(), InWorker: e.processes.Contains,
 		Sessions: fakeSessions{embedded.InMemory(sessions.Config{})}, Copies: &fakeCopies{}, Samples: fakeSamples,
-		Fleet: emptyFleet{},
+		Fleet: &actedFleet{},
 	}
 	for _, o := range options {
 		if o.config != nil {

@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -17,11 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
-	"github.com/tempool/tempool/gateway/ui"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -118,7 +113,7 @@ func TestRandomRequestsGetNoRightThatTheirTokenHasNot(t *testing.T) {
 	}
 	copies := &fakeCopies{}
 	e := open(t, 1, withTokens(tokens), withConfig(func(c *Config) {
-		c.Fleet, c.Copies = &actedFleet{}, copies
+		c.Copies = copies
 	}), withSpec(func(sp *spec.Spec) {
 		sp.Queue.Timeout = spec.Duration(20 * time.Millisecond) // a lease may hold the only worker
 		sp.Lease.TTL = spec.Duration(50 * time.Millisecond)
@@ -184,78 +179,13 @@ func readUnlessStream(response *http.Response) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// actedFleet counts what visitors of a dashboard have done.
-type actedFleet struct {
-	emptyFleet
-	acted int
-}
-
-func (f *actedFleet) act() error { f.acted++; return nil }
-
-func (f *actedFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
-	return func(func(api.Event, error) bool) {
-		if o.Follow {
-			<-ctx.Done()
-		}
-	}
-}
-
-func (*actedFleet) HostStatus(context.Context, string) (api.HostStatus, error) {
-	return api.HostStatus{}, nil
-}
-func (*actedFleet) Hosts(context.Context) ([]tempool.Host, error) {
-	return []tempool.Host{{ID: "h"}}, nil
-}
-func (f *actedFleet) DrainHost(context.Context, string, string) ([]tempool.Moved, error) {
-	return nil, f.act()
-}
-func (f *actedFleet) UndrainHost(context.Context, string) error         { return f.act() }
-func (f *actedFleet) Checkin(context.Context, api.CheckinRequest) error { return f.act() }
-func (f *actedFleet) Pool(string) ui.Pool                               { return actedPool{fleet: f} }
-
-type actedPool struct {
-	emptyPool
-	fleet *actedFleet
-}
-
-func (actedPool) State(context.Context, int) (api.WorkerState, error) {
-	return api.WorkerState{Lease: &api.Lease{ID: "p.0.1.1"}}, nil
-}
-func (actedPool) History(context.Context, int) ([]lifecycle.Transition, error) { return nil, nil }
-func (actedPool) Logs(context.Context, tempool.LogOptions, func(api.LogLine)) error {
-	return api.Errorf(api.CodeUnavailable, "no log here")
-}
-func (actedPool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
-	return &tempool.SessionList{}, nil
-}
-func (actedPool) Session(string) ui.Session { return absentSession{} }
-func (p actedPool) ScaleTo(context.Context, api.ScaleRequest) (r api.ScaleResult, err error) {
-	return r, p.fleet.act()
-}
-func (p actedPool) HaltRollout(context.Context, api.Control) (r api.Rollout, err error) {
-	return r, p.fleet.act()
-}
-func (p actedPool) Restart(context.Context, api.RestartRequest) (r api.RestartResult, err error) {
-	return r, p.fleet.act()
-}
-func (p actedPool) Stop(context.Context, string) (r api.PoolStopResult, err error) {
-	return r, p.fleet.act()
-}
-func (p actedPool) Signal(context.Context, int, string, api.Control) error { return p.fleet.act() }
-
-type absentSession struct{ ui.Session }
-
-func (absentSession) Get(context.Context) (*tempool.SessionState, error) {
-	return nil, api.Errorf(api.CodeSessionNotFound, "no session here")
-}
-
 // Only a user who has signed in with the right admin acts in the dashboard, with the secret of a page of that sign-in,
 // and not from another site.
 func TestRandomRequestsActInTheDashboardForItsOperatorsOnly(t *testing.T) {
 	tokens, reader := tokensFile(t, []string{"p"}, "read", "sessions")
 	operator := addToken(t, tokens, "operator", []string{"*"}, "read", "sessions", "admin")
-	fleet := &actedFleet{}
-	e := parallel(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Fleet = fleet }))
+	e := parallel(t, 0, withTokens(tokens))
+	fleet := e.config.Fleet.(*actedFleet)
 	base := e.gateway.Endpoint()
 	cookies, formTokens := map[string]string{"": "", "x": "tempool_ui=x"}, map[string]string{"": "", "x": "x"}
 	secrets := map[string]string{"reader": reader, "operator": operator}

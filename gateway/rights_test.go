@@ -221,10 +221,3 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 	first.CloseIdleConnections()
 	require.Eventually(t, func() bool { _, status := open(one); return status == 200 }, timeout, poll)
 }
-
-func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
-	e := parallel(t, 1, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
-		require.Equal(t, want, e.tcp("GET", path, "", "").status, path)
-	}
-}

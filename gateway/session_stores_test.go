@@ -185,6 +185,9 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 		require.Equal(t, "unix:"+e.gateway.config.Socket, refused.problem.Endpoint, "the endpoint of the operator")
 	}
 	require.Empty(t, c.asked)
+	for _, path := range []string{"/v1/pools", "/v1/sessions"} { // without a tokens file, loopback is a client
+		require.Equal(t, 200, e.tcp("GET", path, "", "").status, path)
+	}
 
 	response := e.do("GET", "/v1/admin/sessions/copy", nil)
 	require.Equal(t, http.StatusOK, response.status)
