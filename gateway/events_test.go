@@ -237,12 +237,14 @@ func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
 
 func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 	e := parallel(t, 0)
-	stream := e.follow(t, "", "")
+	streams := []*answerLines{e.follow(t, "", "").answerLines, e.lines("GET", "/ui/live", "")}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, e.gateway.Close(ctx), "an open stream does not keep it")
-	_, more := stream.next()
-	require.False(t, more)
+	for _, stream := range streams {
+		require.Equal(t, http.StatusOK, stream.status)
+		require.Empty(t, stream.after("what no stream has: "), "it ends")
+	}
 }
 
 // Its event says whether a worker may have seen it, and names its trace if that is sampled.

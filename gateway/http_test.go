@@ -151,9 +151,7 @@ func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
 	require.Len(t, report.Health, 2)
 	require.NotNil(t, report.Health[0].UptimeS)
 	e.do("GET", "/v1/pools/q/report", nil).requireProblem(t, 404, api.CodePoolNotFound)
-	e.control.mu.Lock()
-	e.control.ended = true
-	e.control.mu.Unlock()
+	e.control.set(func() { e.control.ended = true })
 	e.do("GET", "/v1/pools/p/report", nil).requireProblem(t, 404, api.CodePoolNotFound)
 }
 
