@@ -17,8 +17,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// actedFleet has one pool, p, without workers, and one host. It counts what visitors of a dashboard have done. Its other
-// methods are not reached.
+// actedFleet has one pool, p, without workers, and one host. It counts what visitors of a dashboard have done. Its
+// other methods are not reached.
 type actedFleet struct {
 	ui.Fleet
 	acted int
