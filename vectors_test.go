@@ -151,7 +151,9 @@ func TestVectors(t *testing.T) {
 			worker, is := errors.AsType[*WorkerError](err)
 			require.Equal(t, v.Fails.WorkerCode != "", is)
 			if is {
+				require.NotEmpty(t, worker.Message)
 				require.ErrorContains(t, err, worker.Message)
+				require.Contains(t, *v.Answers[0].Body, worker.Message)
 				require.Equal(t, v.Fails.WorkerCode, worker.Code)
 				if v.Fails.Type != "" {
 					require.Equal(t, []any{v.Fails.Type, v.Fails.Traceback, v.Fails.Fatal},

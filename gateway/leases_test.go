@@ -257,9 +257,14 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 			}
 			e.control.setDown(c.down)
 			e.gateway.Resume(p, nil, recorded)
+			var queued <-chan answer
 			if !c.down {
 				e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100").requireProblem(t, 504,
 					api.CodeDeadlineExceeded)
+				if c.suspended {
+					queued = background(func() answer { return e.do("POST", to(0, "echo"), "x") })
+					require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+				}
 				e.gateway.Claim("p/0", 1)
 			}
 			limit := "1000"
@@ -272,7 +277,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 				require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
 			}
 			if c.suspended {
-				refused := e.do("POST", to(0, "echo"), "x")
+				refused := await(t, queued)
 				refused.requireProblem(t, 503, api.CodeSuspended)
 				require.Empty(t, refused.header.Get("Retry-After"), "it lasts until an operator ends it")
 			}

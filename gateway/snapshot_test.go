@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,9 @@ func TestSnapshotAndFiguresCountCalls(t *testing.T) {
 	require.True(t, recent.Valid())
 	require.Equal(t, "here", recent.Host)
 	require.Len(t, recent.Methods, 3)
+	failing := slices.IndexFunc(recent.Methods, func(m api.MethodFigures) bool { return m.Method == "fail" })
+	require.NotEqual(t, -1, failing)
+	require.EqualValues(t, 1, recent.Methods[failing].Errors)
 	last := e.gateway.LastMinute(1)["p"]
 	require.EqualValues(t, 4, last.Calls, "a refused one, too")
 	require.EqualValues(t, 1, last.Queue)

@@ -104,3 +104,14 @@ func TestARotationTakesOnlyLegalTransitionsAndEmitsItsSteps(t *testing.T) {
 		"rotation.finished 2 operator in place",
 	}, s.rotationEvents())
 }
+
+func TestARestartOfAnOperatorThatFailsIsNotTriedAgain(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.failStarts(ofSuccessors)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
+	s.At(time.Hour, func() {
+		require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator",
+			"rotation.finished 1 operator failed"}, s.rotationEvents())
+	})
+	s.runThrough(standalone())
+}

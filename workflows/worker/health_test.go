@@ -105,6 +105,7 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEndsUntilAProbePasses(t
 		api.CheckinRequest{LeaseID: "t.0.1.3", Outcome: api.OutcomeError, Error: "odd answers"}))
 	s.At(14*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
+		require.Contains(t, s.state().Reason, "odd answers (failure 1 of")
 		require.Equal(t, 13*time.Second, s.state().UpdatedAt.Sub(s.Begin).Round(time.Second))
 		steps, want := s.history(), map[string]string{"holder": "me", "session": "s1", "lease_id": "t.0.1.3"}
 		require.Equal(t, want, steps[len(steps)-2].Metadata, "the history has the lease as data")
