@@ -54,6 +54,7 @@ func RosterOf(status api.PoolStatus, reports Reports) api.PoolWorkers {
 	view.LastMinute = reports.lastMinute(status)
 	for _, host := range reports.hosts {
 		view.MCPSessions += host.MCPSessions[status.Pool]
+		view.Waiting += host.Waiting[status.Pool]
 	}
 	for i := range view.Workers {
 		w := &view.Workers[i]

@@ -23,8 +23,10 @@ type PoolWorkers struct {
 	// LastMinute is about the calls of the last minute at the hosts of the workers; nil if there were none, or if no host
 	// reports them.
 	LastMinute *Rates `json:"last_minute,omitempty"`
-	// MCPSessions counts the sessions of MCP clients at the gateways of these hosts.
+	// MCPSessions counts the sessions of MCP clients at the gateways of these hosts, Waiting the calls and clients that
+	// wait for a worker there.
 	MCPSessions int        `json:"mcp_sessions,omitempty"`
+	Waiting     int        `json:"-"`
 	Workers     []Worker   `json:"workers"`
 	Status      PoolStatus `json:"-"` // what the pool itself says
 }

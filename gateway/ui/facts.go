@@ -23,23 +23,6 @@ const (
 	concurrentQuestions = 16
 )
 
-// facts are what the control plane knows of the fleet, as far as a visitor may see it.
-type facts struct {
-	hosts   []host
-	pools   []poolFacts
-	all     bool     // the visitor may use every pool
-	trouble []string // what could not be found out
-}
-
-// poolFacts are a pool as the hosts reported, and its workers out of service as they answer themselves.
-type poolFacts struct {
-	api.PoolWorkers
-	at  time.Time // of the status; zero if there is none
-	err error
-	// waiting are the calls and clients that wait for a worker, at all gateways.
-	waiting int
-}
-
 // host is a host, and whether its agent was stopped on purpose.
 type host struct {
 	tempool.Host
@@ -54,50 +37,27 @@ func reportsOf(hosts []host) (all tempool.Reports) {
 	return all
 }
 
-// waitingFor counts the calls and clients that wait for a worker of a pool, as the hosts last reported.
-func waitingFor(pool string, hosts []host) (n int) {
-	for _, host := range hosts {
-		n += host.Heartbeat.Waiting[pool]
-	}
-	return n
-}
-
-// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that
-// was viewed.
-func (v *visit) fleetFacts() facts {
-	ctx, cancel := context.WithTimeout(v.ctx(), pageTimeout)
-	defer cancel()
-	var both sync.WaitGroup
-	var hosts answer[[]host]
-	both.Go(func() { hosts = v.hosts(ctx) })
-	names, trouble := v.poolNames(ctx)
-	both.Wait()
-	f := facts{hosts: hosts.value, pools: make([]poolFacts, len(names)), all: v.principal.EveryPool()}
-	if hosts.err != nil {
-		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
-	}
-	if len(trouble) > 0 {
-		f.trouble = append(f.trouble, trouble...)
-		cancel() // nor would they answer
-	}
-	reports := reportsOf(hosts.value)
+// rosters are the pools with these names, as the hosts reported, and their workers out of service as they answer
+// themselves. While Temporal does not answer, they are those of the last page that was viewed.
+func (v *visit) rosters(ctx context.Context, names []string, hosts []host) []answer[api.PoolWorkers] {
+	pools, reports := make([]answer[api.PoolWorkers], len(names)), reportsOf(hosts)
 	sleep.Each(len(names), concurrentQuestions, func(i int) {
 		one := v.status(ctx, names[i])
 		one.value.Pool = names[i] // also without an answer
-		f.pools[i] = poolFacts{tempool.RosterOf(one.value, reports), one.at, one.err, waitingFor(names[i], hosts.value)}
+		pools[i] = answer[api.PoolWorkers]{tempool.RosterOf(one.value, reports), one.at, one.err}
 	})
-	f.pools = slices.DeleteFunc(f.pools,
-		func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
-	var asked []api.PoolWorkers // shares the workers of f
-	for _, p := range f.pools {
+	pools = slices.DeleteFunc(pools,
+		func(p answer[api.PoolWorkers]) bool { return p.value.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
+	var asked []api.PoolWorkers // shares the workers of pools
+	for _, p := range pools {
 		if p.err == nil {
-			asked = append(asked, p.PoolWorkers)
+			asked = append(asked, p.value)
 		}
 	}
 	if ctx.Err() == nil {
 		tempool.AskOutOfService(ctx, asked, v.state)
 	}
-	return f
+	return pools
 }
 
 // requestTimeout is how long one question may take.
@@ -108,14 +68,12 @@ func (v *visit) requestTimeout() time.Duration {
 	return askTimeout
 }
 
-// poolNames are the running pools that the visitor may use, sorted; trouble is why some may be missing.
-func (v *visit) poolNames(ctx context.Context) (names, trouble []string) {
-	listed := v.d.memos.names.get(ctx, freshFor, v.requestTimeout(), v.d.config.Fleet.ListPools)
-	if listed.err != nil {
-		trouble = append(trouble, stale("The pools could not be listed", listed.at, listed.err))
-	}
-	return slices.DeleteFunc(slices.Sorted(slices.Values(listed.value)),
-		func(name string) bool { return !v.principal.MayUse(name) }), trouble
+// poolNames are the running pools that the visitor may use, sorted.
+func (v *visit) poolNames(ctx context.Context) answer[[]string] {
+	names := v.d.memos.names.get(ctx, freshFor, v.requestTimeout(), v.d.config.Fleet.ListPools)
+	names.value = slices.DeleteFunc(slices.Sorted(slices.Values(names.value)),
+		func(name string) bool { return !v.principal.MayUse(name) })
+	return names
 }
 
 // hosts are those with a workflow.
@@ -162,15 +120,6 @@ func (v *visit) state(ctx context.Context, pool string, slot int) (api.WorkerSta
 	return one.value, one.err
 }
 
-// stale says what is missing, and how old what is shown is.
-func stale(what string, at time.Time, err error) string {
-	text := what + ": " + message(err) + "."
-	if at.IsZero() {
-		return text + " The agent asks again with each refresh; tempool doctor finds the cause."
-	}
-	return text + " This is as of " + at.UTC().Format("15:04:05") + " UTC."
-}
-
 // unreadable says that something of a gateway could not be read, and why. gateway begins a sentence.
 func unreadable(what, gateway string, err error) string {
 	text := what + ": " + message(err) + "."
@@ -210,12 +159,10 @@ const (
 // memo remembers an answer: viewers who come at the same time ask once, and the last good answer is shown while there
 // is no new one.
 type memo[T any] struct {
-	mu     sync.Mutex // held during a question
-	asked  time.Time  // the end of the last question
-	err    error      // its failure
-	good   T
-	goodAt time.Time // zero without any good answer
-	used   time.Time // guarded by the lock of its memoSet
+	mu    sync.Mutex // held during a question
+	asked time.Time  // the end of the last question
+	last  answer[T]
+	used  time.Time // guarded by the lock of its memoSet
 }
 
 // answer is an answer of the control plane. With an error, value is the last good one, as of at; a zero at means that
@@ -226,26 +173,38 @@ type answer[T any] struct {
 	err   error
 }
 
+// trouble says what is missing, and how old what is shown is; nothing without an error.
+func (a answer[T]) trouble(what string) []string {
+	if a.err == nil {
+		return nil
+	}
+	what += ": " + message(a.err) + "."
+	if a.at.IsZero() {
+		return []string{what + " The agent asks again with each refresh; tempool doctor finds the cause."}
+	}
+	return []string{what + " This is as of " + a.at.UTC().Format("15:04:05") + " UTC."}
+}
+
 // get asks at most once in fresh, after a failure in freshFor, with a timeout, and not once ctx has ended.
 func (m *memo[T]) get(ctx context.Context, fresh, timeout time.Duration,
 	ask func(context.Context) (T, error)) answer[T] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err != nil {
+	if m.last.err != nil {
 		fresh = min(fresh, freshFor)
 	}
 	if time.Since(m.asked) >= fresh {
 		if err := ctx.Err(); err != nil {
-			return answer[T]{m.good, m.goodAt, err}
+			return answer[T]{m.last.value, m.last.at, err}
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // others wait for the answer, too
 		value, err := ask(ctx)
 		cancel()
-		if m.asked, m.err = time.Now(), err; err == nil {
-			m.good, m.goodAt = value, m.asked
+		if m.asked, m.last.err = time.Now(), err; err == nil {
+			m.last.value, m.last.at = value, m.asked
 		}
 	}
-	return answer[T]{m.good, m.goodAt, m.err}
+	return m.last
 }
 
 // memos are what all viewers share.

@@ -27,19 +27,15 @@ const (
 // series are the samples of a worker, oldest first.
 type series struct{ memory, cpu, calls, score []point }
 
-// sampled are the samples of workers, by name, and why some are missing.
-type sampled struct {
-	of      map[string]series
-	missing string
-}
-
-// samples asks gateways for the samples of some workers of a pool; nil asks all of them.
-func (v *visit) samples(ctx context.Context, pool string, slots []int, gateways []string) sampled {
+// samples asks gateways for the samples of some workers of a pool, by name, and says why some are missing; nil asks all
+// gateways.
+func (v *visit) samples(ctx context.Context, pool string, slots []int,
+	gateways []string) (of map[string]series, missing string) {
 	all, missing := askForPlots(ctx, v, "samples", gateways,
 		func(ctx context.Context, asked tempool.GatewayOptions) ([]api.RecentSamples, error) {
 			return v.pool(pool).RecentSamples(ctx, tempool.SampleOptions{GatewayOptions: asked, Workers: slots})
 		})
-	return sampled{seriesOf(all, time.Now()), missing}
+	return seriesOf(all, time.Now()), missing
 }
 
 // askForPlots asks gateways for what plots show, and says why some of it is missing; "" if nothing is.
@@ -113,8 +109,8 @@ func (v *visit) sparks(pool string, slots []int, gateways []string) sparks {
 	question := fmt.Sprintf("%s %v %v %+v", pool, slots, gateways, v.access())
 	return v.d.memos.sparks.of(question).get(v.ctx(), sparksFreshFor, samplesTimeout,
 		func(ctx context.Context) (sparks, error) {
-			found := v.samples(ctx, pool, slots, gateways)
-			drawn := sparks{make(map[string][2]template.HTML, len(found.of)), found.missing}
+			found, missing := v.samples(ctx, pool, slots, gateways)
+			drawn := sparks{make(map[string][2]template.HTML, len(found)), missing}
 			last := minutesUntil(time.Now())
 			draw := func(points []point, axis axis, what string, text func(float64) string) template.HTML {
 				var svg strings.Builder // which takes everything, and the template fits each plot
@@ -122,7 +118,7 @@ func (v *visit) sparks(pool string, slots []int, gateways []string) sparks {
 					newPlot(points, last, axis, sparkWidth, sparkHeight, what, text))
 				return template.HTML(svg.String()) // which the template escaped
 			}
-			for name, s := range found.of {
+			for name, s := range found {
 				memory, calls := last.recent(s.memory), last.recent(s.calls)
 				drawn.of[name] = [2]template.HTML{draw(memory, sparkAxis(memory), "memory", bytesText),
 					draw(calls, zeroAxis(calls, 1, decimal), "calls a minute", countText)}

@@ -132,7 +132,7 @@ func (v *visit) eventsPage() error {
 	surplus := max(0, len(view.Rows)-shownEvents)
 	view.Dropped, view.Rows = surplus > 0, view.Rows[surplus:]
 	slices.Reverse(view.Rows)
-	view.Pools, _ = v.poolNames(ctx) // without them, the page offers none
+	view.Pools = v.poolNames(ctx).value // without them, the page offers none
 	p.Data = view
 	return v.render(http.StatusOK, "events", p)
 }

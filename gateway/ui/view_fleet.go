@@ -2,12 +2,14 @@ package ui
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -93,18 +95,30 @@ type stateCount struct {
 }
 
 func (v *visit) fleetPage() error {
-	f := v.fleetFacts()
-	view := newFleetView(f, v.d.config.HostID, time.Now())
+	ctx, cancel := context.WithTimeout(v.ctx(), pageTimeout)
+	defer cancel()
+	var both sync.WaitGroup
+	var hosts answer[[]host]
+	both.Go(func() { hosts = v.hosts(ctx) })
+	names := v.poolNames(ctx)
+	both.Wait()
+	if names.err != nil {
+		cancel() // nor would the pools answer
+	}
+	trouble := slices.Concat(hosts.trouble("The hosts could not be listed"),
+		names.trouble("The pools could not be listed"))
+	view := v.newFleetView(v.rosters(ctx, names.value, hosts.value), hosts.value, time.Now())
+	view.Stale = len(trouble) > 0
 	view.PoolsPager = newPager(v.r.URL, len(view.Pools))
 	view.Pools = paged(view.Pools, view.PoolsPager)
 	return v.render(http.StatusOK, "fleet",
-		page{Title: "Fleet", Nav: "fleet", Trouble: f.trouble, Live: "types=worker.transitioned,process.*,pool.*,host.*",
+		page{Title: "Fleet", Nav: "fleet", Trouble: trouble, Live: "types=worker.transitioned,process.*,pool.*,host.*",
 			Data: view})
 }
 
-func newFleetView(f facts, hostID string, now time.Time) fleetView {
-	view := fleetView{EveryPool: f.all, Stale: len(f.trouble) > 0}
-	for _, p := range f.pools {
+func (v *visit) newFleetView(pools []answer[api.PoolWorkers], hosts []host, now time.Time) fleetView {
+	view := fleetView{EveryPool: v.principal.EveryPool()}
+	for _, p := range pools {
 		row, trouble := newPoolRow(p, now)
 		view.Pools = append(view.Pools, row)
 		view.Waiting += row.Waiting
@@ -114,9 +128,9 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 			view.Problems = append(view.Problems, *trouble)
 		}
 	}
-	if f.all {
-		for _, h := range f.hosts {
-			row, trouble := newHostRow(h, hostID, now)
+	if view.EveryPool {
+		for _, h := range hosts {
+			row, trouble := newHostRow(h, v.d.config.HostID, now)
 			view.Hosts = append(view.Hosts, row)
 			if trouble != nil {
 				view.Problems = append(view.Problems, *trouble)
@@ -132,16 +146,17 @@ func newFleetView(f facts, hostID string, now time.Time) fleetView {
 func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
 
 // newPoolRow is the row of a pool, and what is wrong with it.
-func newPoolRow(p poolFacts, now time.Time) (poolRow, *problem) {
-	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.waiting, Stale: p.err != nil}
-	if p.at.IsZero() {
+func newPoolRow(known answer[api.PoolWorkers], now time.Time) (poolRow, *problem) {
+	p := known.value
+	row := poolRow{Name: p.Pool, Size: p.Size, Waiting: p.Waiting, Stale: known.err != nil}
+	if known.at.IsZero() {
 		row.Status, row.Tone = "no answer", "bad"
 		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " +
-			message(p.err) + ".",
+			message(known.err) + ".",
 			Advice:   []string{"See whether an agent runs workflows: tempool doctor."},
 			Runbooks: []string{policy.Runbook("no_answer")}}
 	}
-	report := policy.NewReport(p.PoolWorkers, now)
+	report := policy.NewReport(p, now)
 	for _, w := range p.Workers {
 		row.Memory += w.CurrentMemoryBytes
 		row.InFlight += w.InFlight

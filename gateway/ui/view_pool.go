@@ -75,7 +75,7 @@ func (v *visit) poolPage() error {
 	if status.err == nil {
 		tempool.AskWorkers(ctx, asked, v.state)
 	}
-	view := newPoolView(poolFacts{asked[0], status.at, status.err, waitingFor(name, hosts.value)}, v.r, time.Now())
+	view := newPoolView(answer[api.PoolWorkers]{asked[0], status.at, status.err}, v.r, time.Now())
 	var asking sync.WaitGroup
 	asking.Go(func() { view.Spec = v.specs(status.value) })
 	asking.Go(func() {
@@ -97,20 +97,16 @@ func (v *visit) poolPage() error {
 			view.Actions = append(actionsOn(aRollout, name, ""), view.Actions...)
 		}
 	}
-	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name +
-		"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,lease.expired,rotation.*"}
-	if status.err != nil {
-		p.Trouble = append(p.Trouble, stale("The pool does not answer", status.at, status.err))
-	}
-	if hosts.err != nil {
-		p.Trouble = append(p.Trouble, stale("The hosts' figures are missing", hosts.at, hosts.err))
-	}
-	return v.render(http.StatusOK, "pool", p)
+	return v.render(http.StatusOK, "pool", page{Title: name, Nav: "fleet", Data: view,
+		Trouble: slices.Concat(status.trouble("The pool does not answer"), hosts.trouble("The hosts' figures are missing")),
+		Live: "pool=" + name +
+			"&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,lease.expired,rotation.*"})
 }
 
 // newPoolView returns the page of a pool for a request, whose ?state=, ?q= and ?page= choose the rows.
-func newPoolView(p poolFacts, r *http.Request, now time.Time) poolView {
-	row, trouble := newPoolRow(p, now)
+func newPoolView(known answer[api.PoolWorkers], r *http.Request, now time.Time) poolView {
+	row, trouble := newPoolRow(known, now)
+	p := known.value
 	query := r.URL.Query()
 	view := poolView{
 		Row: row, Status: p.Status, Problem: trouble, Command: p.Status.Spec.Pool.Program(), MCPSessions: p.MCPSessions,

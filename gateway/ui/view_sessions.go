@@ -33,7 +33,8 @@ func (v *visit) sessionsPage() error {
 	p := page{Title: "Sessions", Nav: "sessions"}
 	query := v.r.URL.Query()
 	view := sessionsView{Pool: query.Get("pool"), After: query.Get("after")}
-	view.Pools, p.Trouble = v.poolNames(ctx)
+	names := v.poolNames(ctx)
+	view.Pools, p.Trouble = names.value, names.trouble("The pools could not be listed")
 	if err := v.mayUse(view.Pool); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	defer cancel()
 	view, p := workerView{Pool: pool}, page{}
 	var hosts answer[[]host]
-	var samples sampled
+	var samples map[string]series
 	var state api.WorkerState
 	var history []lifecycle.Transition
 	var stateErr, historyErr, logErr error
@@ -98,7 +98,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 		state, stateErr = v.pool(pool).State(ctx, slot)
 	})
 	asking.Go(func() { history, historyErr = v.pool(pool).History(ctx, slot) })
-	asking.Go(func() { samples = v.samples(ctx, pool, []int{slot}, nil) })
+	asking.Go(func() { samples, view.SamplesMissing = v.samples(ctx, pool, []int{slot}, nil) })
 	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
 	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
 	asking.Wait()
@@ -116,7 +116,7 @@ func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int
 	if reported && process.Incarnation == w.Incarnation {
 		view.Process = &process
 	}
-	view.Charts, view.SamplesMissing = charts(samples.of[w.Worker], w.MaxMemoryBytes, time.Now()), samples.missing
+	view.Charts = charts(samples[w.Worker], w.MaxMemoryBytes, time.Now())
 	if historyErr != nil {
 		p.Trouble = append(p.Trouble, "The timeline is missing: "+message(historyErr)+".")
 	}
