@@ -405,17 +405,16 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	cancel()
-	require.Eventually(t, func() bool { return s.board.streams.enter(operator.Name) }, 2*time.Minute, 10*time.Millisecond,
-		"streams that end make room")
+	require.Eventually(t, func() bool { return s.board.streams.enter(stream{owner: operator.Name}) }, 2*time.Minute,
+		10*time.Millisecond, "streams that end make room")
 
 	var all streams
 	for i := range maxStreams {
-		require.True(t, all.enter(strconv.Itoa(i)))
+		require.True(t, all.enter(stream{owner: strconv.Itoa(i)}))
 	}
-	require.False(t, all.enter("one more"))
-	all.leave("0")
-	require.True(t, all.enter("one more"))
-	require.NotContains(t, all.of, "0")
+	require.False(t, all.enter(stream{owner: "one more"}))
+	all.leave(stream{owner: "0"})
+	require.True(t, all.enter(stream{owner: "one more"}))
 }
 
 func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {

@@ -149,30 +149,29 @@ func (v *visit) live() error {
 		v.w.Header().Set("Content-Type", "text/event-stream")
 		return nil
 	}
-	owner := ownerOf(v.principal)
-	if !v.d.streams.enter(owner) {
+	worker, own := v.r.URL.Query().Get("worker"), stream{owner: ownerOf(v.principal)}
+	if worker == "" && slices.Contains(o.Types, api.EventLeaseGranted) {
+		own.leases = o.Pool
+	}
+	if !v.d.streams.enter(own) {
 		v.w.Header().Set("Retry-After", streamRetrySeconds)
 		return api.Errorf(api.CodeUnavailable,
 			"too many pages are following events; close some, or wait: until then, pages reload every ten seconds")
 	}
-	defer v.d.streams.leave(owner)
+	defer v.d.streams.leave(own)
 	o.Follow, o.Hosts = true, v.listHosts
 	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
 		o.Since = time.Now().Add(-clockSkew - min(max(0, time.Since(since)), longestStream))
 	}
-	worker := v.r.URL.Query().Get("worker")
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)
 	defer cancel()
-	if o.Pool != "" && worker == "" && slices.Contains(o.Types, api.EventLeaseGranted) {
-		v.d.streams.follow(o.Pool, 1)
-		defer v.d.streams.follow(o.Pool, -1)
-	}
-	stream := http.NewResponseController(v.w)
-	_ = stream.SetReadDeadline(time.Time{}) // the stream outlasts the time to read a request
+	control := http.NewResponseController(v.w)
+	_ = control.SetReadDeadline(time.Time{}) // the stream outlasts the time to read a request
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no") // nginx
-	if _, err := v.w.Write([]byte("retry: 3000\n\n")); err != nil || stream.Flush() != nil {
-		return nil
+	send := func(data []byte) bool {
+		_, err := v.w.Write(data)
+		return err == nil && control.Flush() == nil
 	}
 	waiting := make(chan []byte, waitingEvents)
 	go func() { // until ctx ends; this function cancels it
@@ -197,22 +196,14 @@ func (v *visit) live() error {
 	began := v.d.Principal(v.r) // nil for one who has not signed in: a gateway open to everybody
 	keepAlive := time.NewTicker(v.d.keepAliveEvery)
 	defer keepAlive.Stop()
-	for {
-		var data []byte
-		open := true
+	for open := send([]byte("retry: 3000\n\n")); open; {
 		select {
 		case <-ctx.Done():
 			open = false
-		case data, open = <-waiting:
+		case data, more := <-waiting:
+			open = more && send(data)
 		case <-keepAlive.C:
-			data = []byte(": still here\n\n")
-			open = reflect.DeepEqual(v.d.Principal(v.r), began)
-		}
-		if !open {
-			break
-		}
-		if _, err := v.w.Write(data); err != nil || stream.Flush() != nil {
-			break
+			open = reflect.DeepEqual(v.d.Principal(v.r), began) && send([]byte(": still here\n\n"))
 		}
 	}
 	cancel()
@@ -254,54 +245,42 @@ const (
 	streamRetrySeconds = "30"
 )
 
-// streams counts the streams of events that are open. The zero value is ready.
+// streams are the streams of events that are open. The zero value is ready.
 type streams struct {
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by the principal's name
-	// leases are those about the leases of a pool, by pool.
-	leases map[string]int
+	mu   sync.Mutex
+	open []stream
 }
 
-// follow counts more streams about the leases of a pool, or fewer.
-func (s *streams) follow(pool string, more int) {
+// stream is one of a principal. leases is the pool about whose leases it is; "" for none.
+type stream struct{ owner, leases string }
+
+// enter reports whether its owner may open one more stream. If so, it must leave at its end.
+func (s *streams) enter(one stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leases == nil {
-		s.leases = map[string]int{}
+	own := 0
+	for _, other := range s.open {
+		if other.owner == one.owner {
+			own++
+		}
 	}
-	if s.leases[pool] += more; s.leases[pool] == 0 {
-		delete(s.leases, pool)
+	if len(s.open) >= maxStreams || own >= maxStreamsEach {
+		return false
 	}
+	s.open = append(s.open, one)
+	return true
+}
+
+func (s *streams) leave(one stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.Index(s.open, one)
+	s.open = slices.Delete(s.open, at, at+1)
 }
 
 // follows reports whether any stream is about the leases of a pool.
 func (s *streams) follows(pool string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leases[pool] > 0
-}
-
-// enter reports whether a principal may open one more stream. If so, it must leave at its end.
-func (s *streams) enter(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.of[name] >= maxStreamsEach {
-		return false
-	}
-	if s.of == nil {
-		s.of = map[string]int{}
-	}
-	s.all++
-	s.of[name]++
-	return true
-}
-
-func (s *streams) leave(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.of[name]--; s.of[name] == 0 {
-		delete(s.of, name)
-	}
+	return slices.ContainsFunc(s.open, func(one stream) bool { return one.leases == pool })
 }
