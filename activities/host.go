@@ -97,8 +97,8 @@ func toSample(s api.Sample) *api.Sample {
 // Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are
 // safe for concurrent use.
 type Observer interface {
-	// Started reports a process that became ready, and how long that took.
-	Started(p api.Process, took time.Duration)
+	// Started reports a process that became ready, and how long its start took.
+	Started(p api.Process, info process.Info, took time.Duration)
 	// StartFailed reports a start that failed, and why.
 	StartFailed(p api.Process, err error)
 	// Watching reports the request of a Watch, which holds the workflow's view of the process.

@@ -64,10 +64,10 @@ var (
 // noObserver is an Observer that ignores everything.
 type noObserver struct{}
 
-func (noObserver) Started(api.Process, time.Duration)       {}
-func (noObserver) Exceeded(api.Process, limits.Violation)   {}
-func (noObserver) StartFailed(api.Process, error)           {}
-func (noObserver) Watching(api.WatchRequest)                {}
-func (noObserver) Probed(api.Process, time.Duration, error) {}
-func (noObserver) Sampled(api.Process, *api.Sample, int64)  {}
-func (noObserver) Decided(string, activities.Decision)      {}
+func (noObserver) Started(api.Process, process.Info, time.Duration) {}
+func (noObserver) Exceeded(api.Process, limits.Violation)           {}
+func (noObserver) StartFailed(api.Process, error)                   {}
+func (noObserver) Watching(api.WatchRequest)                        {}
+func (noObserver) Probed(api.Process, time.Duration, error)         {}
+func (noObserver) Sampled(api.Process, *api.Sample, int64)          {}
+func (noObserver) Decided(string, activities.Decision)              {}

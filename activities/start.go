@@ -82,7 +82,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	}
 	h.Started(p)
 	took := time.Since(began)
-	h.Observer.Started(r.Process, took)
+	h.Observer.Started(r.Process, p.Info(), took)
 	if err := h.probation(ctx, p, policy.Recovery(r.Spec.Recovery).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeStartFailed), nil,

@@ -250,7 +250,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes,
-		SDK: sdk, Logger: a.log,
+		SDK: sdk, Logger: a.log, Events: a.events,
 		Status: control.Status, Assessment: a.host.Assessment, HistoryLength: a.client.HistoryLength,
 		Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped,
@@ -258,7 +258,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 		Sessions:    a.sessionStats, LiveSessions: a.stores.LiveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	a.host.DataPlane, a.host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
+	a.host.DataPlane, a.host.Observer = a.gateway, a.metrics.Observer()
 	return nil
 }
 
@@ -328,7 +328,6 @@ func (a *Agent) runBackground(control lease.Control) {
 func (a *Agent) processStarted(p *process.Process) {
 	a.processReady(p)
 	a.gateway.Open(p)
-	a.emitStarted(p)
 }
 
 // processReady counts a process that became ready.
@@ -338,8 +337,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.stores.Add(p)
 	p.AfterEnd(func() {
 		if !p.HandedOver() {
-			a.metrics.Ended(p.Worker(), p.Exit().Outcome())
-			a.emitEnded(p)
+			a.metrics.Ended(p)
 		}
 	})
 }

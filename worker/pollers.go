@@ -155,3 +155,11 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	}
 	return a.config.Deployment.register(ctx, a.temporal.WorkerDeploymentClient(), a.log)
 }
+
+// emitOfWorkflow emits an event of a workflow task that this agent has run, and counts transitions.
+func (a *Agent) emitOfWorkflow(eventType, source string, at time.Time, data any) {
+	if t, is := data.(api.TransitionEvent); is {
+		a.transitions.Count(api.SourcePool(source), t.Transition, time.Now())
+	}
+	a.events.Emit(eventType, source, at, data)
+}

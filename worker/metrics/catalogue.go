@@ -1,5 +1,6 @@
 // Package metrics serves the Prometheus metrics of an agent: what its gateway and its activities count, its processes,
-// and the status of its pools. Nothing here is on the path of a call: the values are read at a scrape.
+// and the status of its pools. Nothing here is on the path of a call: the values are read at a scrape. What activities
+// see of workers is also emitted here, so that counts and events are of the same things.
 //
 // Labels are bounded: pools, workers of this host, words of fixed lists, and the names of at most 64 counters of a
 // program. Sessions, leases, methods and holders are never labels. The series of a worker or pool that has ended

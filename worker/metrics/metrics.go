@@ -50,6 +50,8 @@ type Config struct {
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger
+	// Events takes what the activities see of the workers, beside its count.
+	Events *events.Log
 	// Assessment returns the assessment of an incarnation of this host; nil before the first.
 	Assessment func(worker string, incarnation int64) *api.Assessment
 }
@@ -67,7 +69,8 @@ const (
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	stats := newWorkerStats(func() map[string]workerUsage { return usageByWorker(config.Processes.List()) })
+	stats := newWorkerStats(config.HostID, config.Events,
+		func() map[string]workerUsage { return usageByWorker(config.Processes.List()) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(config.Sessions.vectors()...)

@@ -45,14 +45,14 @@ func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarn
 func noProcess() map[string]workerUsage { return nil }
 
 func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
-	l := newWorkerStats(noProcess)
-	l.Started(incarnation(2), time.Second)
+	l := newWorkerStats("web-1", nil, noProcess)
+	l.Started(incarnation(2), process.Info{}, time.Second)
 	l.Watching(api.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
 	require.True(t, l.workers["p/0"].degraded)
 	l.Watching(api.WatchRequest{Process: incarnation(1), Probe: false})
 	require.True(t, l.workers["p/0"].degraded)
 	require.False(t, l.workers["p/0"].suspended)
-	l.Started(incarnation(3), time.Second)
+	l.Started(incarnation(3), process.Info{}, time.Second)
 	require.False(t, l.workers["p/0"].degraded, "a new process is not degraded")
 	l.Probed(incarnation(3), time.Second, errors.New("no answer"))
 	require.True(t, l.workers["p/0"].unhealthy)
@@ -65,9 +65,9 @@ func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
 }
 
 func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
-	l := newWorkerStats(noProcess)
-	l.Started(incarnation(1), time.Second)
-	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1}, nil)
+	l := newWorkerStats("web-1", nil, noProcess)
+	l.Started(incarnation(1), process.Info{}, time.Second)
+	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1}, errors.New("exited with code 3"))
 	now := time.Now()
 	l.sweepLocked(map[string]workerUsage{"p/0": {}}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
@@ -157,7 +157,7 @@ func TestAScrapeAsksForEverythingAtOnce(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		c := collector{config: testConfig(), stats: newWorkerStats(noProcess),
+		c := collector{config: testConfig(), stats: newWorkerStats("web-1", nil, noProcess),
 			pools: newPoolStatuses(func(ctx context.Context, _ string) (api.PoolStatus, error) {
 				return api.PoolStatus{}, hangs(ctx)
 			}),

@@ -8,14 +8,18 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/limits"
 )
 
-// workerStats records what the activities see of the workers of this host, and counts it by pool. It implements
-// activities.Observer.
+// workerStats records what the activities see of the workers of this host, counts it by pool and emits it. It
+// implements activities.Observer.
 type workerStats struct {
-	usage func() map[string]workerUsage // of the workers that have a process on this host
+	hostID string
+	events *events.Log
+	usage  func() map[string]workerUsage // of the workers that have a process on this host
 
 	startDuration, probeDuration            *prometheus.HistogramVec // by pool
 	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
@@ -28,8 +32,9 @@ type workerStats struct {
 
 // workerStat is one worker, through its incarnations on this host.
 type workerStat struct {
-	incarnation       int64 // the newest; the next three fields are about it
+	incarnation       int64 // the newest; the next four fields are about it
 	unhealthy         bool
+	failing           bool // its last probe here failed
 	degraded          bool
 	suspended         bool
 	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
@@ -41,9 +46,9 @@ type workerStat struct {
 // statsRetention is how long workers and pools without a process on this host are kept.
 const statsRetention = 5 * time.Minute
 
-func newWorkerStats(usage func() map[string]workerUsage) *workerStats {
+func newWorkerStats(hostID string, log *events.Log, usage func() map[string]workerUsage) *workerStats {
 	return &workerStats{
-		usage:         usage,
+		hostID: hostID, events: log, usage: usage,
 		startDuration: startSeconds.histogramVec(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 		probeDuration: probeSeconds.histogramVec(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30),
 		ended:         processesEnded.counterVec(),
@@ -68,7 +73,7 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	case w.incarnation > p.Incarnation:
 		return nil
 	case w.incarnation < p.Incarnation:
-		w.incarnation, w.unhealthy, w.degraded, w.suspended = p.Incarnation, false, false, false
+		w.incarnation, w.unhealthy, w.failing, w.degraded, w.suspended = p.Incarnation, false, false, false, false
 	}
 	w.absentSince = time.Time{}
 	return w
@@ -103,7 +108,13 @@ func (l *workerStats) usePoolLocked(pool string) {
 	l.pools[pool] = time.Now()
 }
 
-func (l *workerStats) Started(p api.Process, took time.Duration) {
+func (l *workerStats) emit(eventType, worker string, at time.Time, data any) {
+	l.events.Emit(eventType, api.WorkerSource(worker), at, data)
+}
+
+func (l *workerStats) Started(p api.Process, info process.Info, took time.Duration) {
+	l.emit(api.EventProcessStarted, p.Worker, time.Now(), api.ProcessEventData{Host: l.hostID, Incarnation: p.Incarnation,
+		PID: info.PID, TookMS: info.ReadyAt.Sub(info.StartedAt).Milliseconds()})
 	usage := l.usage()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +125,9 @@ func (l *workerStats) Started(p api.Process, took time.Duration) {
 	}
 }
 
-func (l *workerStats) StartFailed(p api.Process, _ error) {
+func (l *workerStats) StartFailed(p api.Process, err error) {
+	l.emit(api.EventProcessStartFailed, p.Worker, time.Now(), api.ProcessEventData{Host: l.hostID,
+		Incarnation: p.Incarnation, Reason: err.Error()})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if pool, ok := l.poolLocked(p.Worker); ok {
@@ -134,11 +147,20 @@ func (l *workerStats) Watching(r api.WatchRequest) {
 	w.replacementsKnown, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
 }
 
+// Probed emits each failed probe, and the first of the newest incarnation that passes after it.
 func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
+	event := api.ProbeEvent{Host: l.hostID, Incarnation: p.Incarnation, Healthy: err == nil}
+	if err != nil {
+		event.Reason = err.Error()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.workerLocked(p); w != nil {
-		w.unhealthy = err != nil
+	w := l.workerLocked(p)
+	if err != nil || w != nil && w.failing {
+		l.emit(api.EventWorkerProbed, p.Worker, time.Now(), event)
+	}
+	if w != nil {
+		w.unhealthy, w.failing = err != nil, err != nil
 	}
 	pool, ok := l.poolLocked(p.Worker)
 	if ok && took > 0 {
@@ -150,17 +172,28 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 }
 
 // Exceeded counts nothing: the replacement is counted when it comes.
-func (l *workerStats) Exceeded(api.Process, limits.Violation) {}
+func (l *workerStats) Exceeded(p api.Process, v limits.Violation) {
+	l.emit(api.EventLimitExceeded, p.Worker, v.At, api.LimitEvent{Host: l.hostID, Incarnation: p.Incarnation,
+		Limit: v.Limit, Reason: v.Reason})
+}
 
 // Sampled counts nothing: metrics read the newest sample when they are asked.
-func (l *workerStats) Sampled(api.Process, *api.Sample, int64) {}
+func (l *workerStats) Sampled(p api.Process, s *api.Sample, requests int64) {
+	l.emit(api.EventWorkerSampled, p.Worker, s.At, api.SampleEvent{Host: l.hostID, Incarnation: p.Incarnation, Sample: *s,
+		Requests: requests})
+}
 
-// Ended counts a process that was ready and has ended.
-func (m *Metrics) Ended(worker string, outcome lifecycle.State) {
-	m.stats.mu.Lock()
-	defer m.stats.mu.Unlock()
-	if pool, ok := m.stats.poolLocked(worker); ok {
-		m.stats.ended.WithLabelValues(pool, string(outcome)).Inc()
+// Ended counts and emits the end of a process that was ready. Its outcome is what this host knows: only the workflow
+// knows whether the end was requested.
+func (m *Metrics) Ended(p *process.Process) {
+	l, exit := m.stats, p.Exit()
+	l.emit(api.EventProcessEnded, p.Worker(), time.Now(), api.ProcessEventData{Host: l.hostID,
+		Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code, Signal: exit.Signal,
+		Reason: exit.Reason})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pool, ok := l.poolLocked(p.Worker()); ok {
+		l.ended.WithLabelValues(pool, string(exit.Outcome())).Inc()
 	}
 }
 
