@@ -109,9 +109,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		pools[pool] = true
 	}
 	for worker := range usage { // the first start of a pool takes as long as it takes
-		if pool, _, err := api.ParseWorkerName(worker); err == nil {
-			pools[pool] = true
-		}
+		pools[api.PoolOf(worker)] = true
 	}
 	c.workersLocked(s, snapshot, usage)
 	c.stats.mu.Unlock()
@@ -129,9 +127,7 @@ func (c *collector) histories(s sink, pools map[string]bool, usage map[string]wo
 		ids = append(ids, api.PoolWorkflowID(pool))
 	}
 	for worker := range usage {
-		if pool, slot, err := api.ParseWorkerName(worker); err == nil {
-			ids = append(ids, api.WorkerWorkflowID(pool, slot))
-		}
+		ids = append(ids, api.PoolWorkflowID("")+worker)
 	}
 	for id, events := range c.lengths.read(ids, controlPlane) {
 		name := strings.TrimPrefix(id, api.PoolWorkflowID(""))
@@ -261,19 +257,13 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 		}
 	}
 	for worker, w := range c.stats.workers {
-		pool, _, err := api.ParseWorkerName(worker)
-		if err != nil {
-			continue
-		}
-		if w.replacementsKnown {
+		if pool := api.PoolOf(worker); w.replacementsKnown {
 			s.byCause(workerRestarts, w.restarts, restartCauses, pool, worker)
 			s.byCause(workerRotations, w.rotations, rotationCauses, pool, worker)
 		}
 	}
 	for worker, u := range usage {
-		if pool, _, err := api.ParseWorkerName(worker); err == nil {
-			c.workerLocked(s, pool, u, counted[worker])
-		}
+		c.workerLocked(s, api.PoolOf(worker), u, counted[worker])
 	}
 }
 

@@ -79,15 +79,11 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	return w
 }
 
-// poolLocked returns the pool of a worker, whose series start at 0 when it is first used; false if the name is not a
-// worker's.
-func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
-	pool, _, err := api.ParseWorkerName(worker)
-	if err != nil {
-		return "", false
-	}
+// poolLocked returns the pool of a worker, whose series start at 0 when it is first used.
+func (l *workerStats) poolLocked(worker string) string {
+	pool := api.PoolOf(worker)
 	l.usePoolLocked(pool)
-	return pool, true
+	return pool
 }
 
 func (l *workerStats) usePoolLocked(pool string) {
@@ -120,9 +116,7 @@ func (l *workerStats) Started(p api.Process, info process.Info, took time.Durati
 	defer l.mu.Unlock()
 	l.sweepLocked(usage, time.Now()) // so that the maps stay small without scrapes, too
 	l.workerLocked(p)
-	if pool, ok := l.poolLocked(p.Worker); ok {
-		l.startDuration.WithLabelValues(pool).Observe(took.Seconds())
-	}
+	l.startDuration.WithLabelValues(l.poolLocked(p.Worker)).Observe(took.Seconds())
 }
 
 func (l *workerStats) StartFailed(p api.Process, err error) {
@@ -130,9 +124,7 @@ func (l *workerStats) StartFailed(p api.Process, err error) {
 		Incarnation: p.Incarnation, Reason: err.Error()})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if pool, ok := l.poolLocked(p.Worker); ok {
-		l.startFailures.WithLabelValues(pool).Inc()
-	}
+	l.startFailures.WithLabelValues(l.poolLocked(p.Worker)).Inc()
 }
 
 func (l *workerStats) Watching(r api.WatchRequest) {
@@ -162,11 +154,11 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 	if w != nil {
 		w.unhealthy, w.failing = err != nil, err != nil
 	}
-	pool, ok := l.poolLocked(p.Worker)
-	if ok && took > 0 {
+	pool := l.poolLocked(p.Worker)
+	if took > 0 {
 		l.probeDuration.WithLabelValues(pool).Observe(took.Seconds())
 	}
-	if ok && err != nil {
+	if err != nil {
 		l.probeFailures.WithLabelValues(pool).Inc()
 	}
 }
@@ -192,9 +184,7 @@ func (m *Metrics) Ended(p *process.Process) {
 		Reason: exit.Reason})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if pool, ok := l.poolLocked(p.Worker()); ok {
-		l.ended.WithLabelValues(pool, string(exit.Outcome())).Inc()
-	}
+	l.ended.WithLabelValues(l.poolLocked(p.Worker()), string(exit.Outcome())).Inc()
 }
 
 // PoolDown has the metrics of a pool served here although it may have no process on this host, nor on another one.
@@ -208,9 +198,7 @@ func (m *Metrics) PoolDown(pool string) {
 func (l *workerStats) Decided(worker string, d activities.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if pool, ok := l.poolLocked(worker); ok {
-		l.decisions.WithLabelValues(pool, string(d)).Inc()
-	}
+	l.decisions.WithLabelValues(l.poolLocked(worker), string(d)).Inc()
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.
@@ -228,9 +216,7 @@ func (l *workerStats) sweepLocked(usage map[string]workerUsage, now time.Time) {
 	}
 	used := make(map[string]bool, len(l.workers))
 	for worker := range l.workers {
-		if pool, _, err := api.ParseWorkerName(worker); err == nil {
-			used[pool] = true
-		}
+		used[api.PoolOf(worker)] = true
 	}
 	for pool, lastUsed := range l.pools {
 		if used[pool] || now.Sub(lastUsed) < statsRetention {
