@@ -51,24 +51,7 @@ func (r *replicator) compare(ctx context.Context) {
 }
 
 func (r *replicator) compareAll(ctx context.Context) error {
-	var ids, others []string
-	err := r.withStores(ctx, func(ctx context.Context) (err error) {
-		if ids, err = r.stores.primary.IDs(ctx); err != nil {
-			return fmt.Errorf("list the sessions of the primary store: %w", err)
-		}
-		if others, err = r.stores.secondary.IDs(ctx); err != nil {
-			return fmt.Errorf("list the sessions of the secondary store: %w", err)
-		}
-		if !r.guardSecondary || len(others) == 0 {
-			return nil
-		}
-		newest := ids[max(0, len(ids)-comparePageSize):] // the index may name sessions that the store has lost
-		found, err := r.stores.primary.Peek(ctx, newest)
-		if err == nil && !slices.ContainsFunc(found, func(s *sessions.Session) bool { return s != nil }) {
-			return errEmptyPrimary
-		}
-		return err
-	})
+	ids, others, err := r.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,23 +62,37 @@ func (r *replicator) compareAll(ctx context.Context) error {
 	}
 	all := append(ids, slices.DeleteFunc(others, func(id string) bool { return known[id] })...)
 	for page := range slices.Chunk(all, comparePageSize) {
-		if err := r.withStores(ctx, func(ctx context.Context) error { return r.comparePage(ctx, page) }); err != nil {
+		if err := r.comparePage(ctx, page); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// withStores runs one step of a comparison within compareTimeout, holding stores.mu so that the roles do not change.
-func (r *replicator) withStores(ctx context.Context, step func(context.Context) error) error {
-	r.stores.mu.RLock()
-	defer r.stores.mu.RUnlock()
+// list returns the sessions of the primary (ids) and of the secondary (others).
+func (r *replicator) list(ctx context.Context) (ids, others []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	return step(ctx)
+	if ids, err = r.store.primary.IDs(ctx); err != nil {
+		return nil, nil, fmt.Errorf("list the sessions of the primary store: %w", err)
+	}
+	if others, err = r.store.secondary.IDs(ctx); err != nil {
+		return nil, nil, fmt.Errorf("list the sessions of the secondary store: %w", err)
+	}
+	if !r.guardSecondary || len(others) == 0 {
+		return ids, others, nil
+	}
+	newest := ids[max(0, len(ids)-comparePageSize):] // the index may name sessions that the store has lost
+	found, err := r.store.primary.Peek(ctx, newest)
+	if err == nil && !slices.ContainsFunc(found, func(s *sessions.Session) bool { return s != nil }) {
+		err = errEmptyPrimary
+	}
+	return ids, others, err
 }
 
 func (r *replicator) comparePage(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
 	want, got, err := r.readBoth(ctx, ids)
 	if err != nil {
 		return err
@@ -114,10 +111,10 @@ func (r *replicator) comparePage(ctx context.Context, ids []string) error {
 
 // readBoth reads sessions from the primary (want) and from the secondary (got).
 func (r *replicator) readBoth(ctx context.Context, ids []string) (want, got []*sessions.Session, err error) {
-	if want, err = r.stores.primary.Peek(ctx, ids); err != nil {
+	if want, err = r.store.primary.Peek(ctx, ids); err != nil {
 		return nil, nil, fmt.Errorf("read the primary store: %w", err)
 	}
-	if got, err = r.stores.secondary.Peek(ctx, ids); err != nil {
+	if got, err = r.store.secondary.Peek(ctx, ids); err != nil {
 		return nil, nil, fmt.Errorf("read the secondary store: %w", err)
 	}
 	return want, got, nil

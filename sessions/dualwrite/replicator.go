@@ -37,8 +37,8 @@ type pending struct{ changed bool } // or only used
 
 // replicator keeps the secondary store equal to the primary.
 type replicator struct {
-	stores  *stores
-	cutOver bool // guarded by stores.mu
+	store   *Store
+	cutOver bool // guarded by store.mu
 	// guardSecondary is used by the background goroutine only; see Store.StartCopy.
 	guardSecondary bool
 
@@ -86,7 +86,7 @@ func (r *replicator) run(ctx context.Context) {
 		case <-ticker.C:
 		case <-r.wake:
 		}
-		if err := r.flush(ctx, r.stores.mu.RLocker()); err != nil {
+		if err := r.flush(ctx); err != nil {
 			select { // a failing store is retried once per tick
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -156,7 +156,7 @@ func (r *replicator) fails() bool {
 }
 
 // replicate copies a session that the primary has just changed to the secondary, or enqueues it. The caller holds
-// stores.mu.
+// store.mu.
 func (r *replicator) replicate(ctx context.Context, id string, changed *sessions.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replicateTimeout)
 	defer cancel()
@@ -167,10 +167,10 @@ func (r *replicator) replicate(ctx context.Context, id string, changed *sessions
 
 // copySession makes the secondary's session equal to the primary's. Concurrent changes of one session may arrive here
 // in any order: each reads the primary again, so the last one leaves both stores equal. If the primary does not answer,
-// the secondary gets at least the acknowledged state, changed, unless that is nil. The caller holds stores.mu.
+// the secondary gets at least the acknowledged state, changed, unless that is nil. The roles must not change meanwhile.
 func (r *replicator) copySession(ctx context.Context, id string, changed *sessions.Session) error {
 	defer r.lock(id)()
-	found, err := r.stores.primary.Peek(ctx, []string{id})
+	found, err := r.store.primary.Peek(ctx, []string{id})
 	if err != nil {
 		if changed != nil {
 			err = errors.Join(err, r.putIfNewer(ctx, changed))
@@ -182,10 +182,10 @@ func (r *replicator) copySession(ctx context.Context, id string, changed *sessio
 
 // putIfNewer puts a session into the secondary unless that has a newer one.
 func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) error {
-	found, err := r.stores.secondary.Peek(ctx, []string{changed.ID})
+	found, err := r.store.secondary.Peek(ctx, []string{changed.ID})
 	if err == nil && (found[0] == nil || found[0].CreatedAt.Before(changed.CreatedAt) ||
 		found[0].Version < changed.Version) {
-		_, _, err = r.stores.secondary.Put(ctx, changed, sessions.ToCopy)
+		_, _, err = r.store.secondary.Put(ctx, changed, sessions.ToCopy)
 	}
 	return err
 }
@@ -194,8 +194,8 @@ func (r *replicator) putIfNewer(ctx context.Context, changed *sessions.Session) 
 func (r *replicator) write(ctx context.Context, id string, session *sessions.Session) error {
 	var err error
 	if session != nil {
-		_, _, err = r.stores.secondary.Put(ctx, session, sessions.ToCopy)
-	} else if err = r.stores.secondary.Delete(ctx, id); errors.Is(err, api.ErrSessionNotFound) {
+		_, _, err = r.store.secondary.Put(ctx, session, sessions.ToCopy)
+	} else if err = r.store.secondary.Delete(ctx, id); errors.Is(err, api.ErrSessionNotFound) {
 		err = nil
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // a cancelled write says nothing about the secondary
@@ -207,15 +207,9 @@ func (r *replicator) write(ctx context.Context, id string, session *sessions.Ses
 	return err
 }
 
-// unlocked stands for a lock that the caller holds.
-type unlocked struct{}
-
-func (unlocked) Lock()   {}
-func (unlocked) Unlock() {}
-
-// flush copies the backlog to the secondary, each session under the lock roles, which keeps the stores from switching
-// roles. It stops at the first failure, because a store that does not answer would delay every session.
-func (r *replicator) flush(ctx context.Context, roles sync.Locker) error {
+// flush copies the backlog to the secondary. It stops at the first failure, because a store that does not answer would
+// delay every session.
+func (r *replicator) flush(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(flushConcurrency)
 	r.mu.Lock()
@@ -226,8 +220,6 @@ func (r *replicator) flush(ctx context.Context, roles sync.Locker) error {
 			break
 		}
 		group.Go(func() error {
-			roles.Lock()
-			defer roles.Unlock()
 			ctx, cancel := context.WithTimeout(groupCtx, replicateTimeout)
 			defer cancel()
 			err := r.copySession(ctx, id, nil)
@@ -249,13 +241,15 @@ func (r *replicator) flushed(id string, session *pending) {
 	}
 }
 
-// status reports the state of the copy. The caller holds stores.mu or has stopped all role changes.
+// status reports the state of the copy. The caller holds store.mu or is the one that changes the roles.
 func (r *replicator) status() api.SessionCopy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := api.SessionCopy{
-		Phase: api.CopyCopying, InSync: r.equal && r.secondaryErr == nil && r.compareErr == nil, Pending: len(r.backlog),
-		Comparing: clone(r.current), Compared: clone(r.last),
+		Phase: api.CopyCopying, InSync: r.equal, Pending: len(r.backlog), Compared: r.last,
+	}
+	if r.current != nil {
+		status.Comparing = new(*r.current)
 	}
 	switch {
 	case r.cutOver:
@@ -267,11 +261,4 @@ func (r *replicator) status() api.SessionCopy {
 		status.Problem = err.Error()
 	}
 	return status
-}
-
-func clone(c *api.SessionComparison) *api.SessionComparison {
-	if c == nil {
-		return nil
-	}
-	return new(*c)
 }

@@ -20,26 +20,21 @@ import (
 // switchTimeout limits how long operations wait while the stores switch roles.
 const switchTimeout = 5 * time.Second
 
-// stores are the underlying stores by role.
-type stores struct {
-	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result;
-	// changing the roles takes it for writing.
-	mu        sync.RWMutex
-	primary   sessions.Store
-	secondary sessions.Store // nil without a copy
-}
-
 // Store is a sessions.Store that writes to one store, or to two during a copy. StartCopy, SwitchRoles, EndCopy and
 // Close must not be called concurrently.
 type Store struct {
-	stores
-	replicator *replicator // nil without a copy; guarded by mu
+	// mu guards the fields below: each operation holds it for reading until both stores have its result; changing the
+	// roles takes it for writing. The background goroutine does not run meanwhile, so it needs no lock.
+	mu         sync.RWMutex
+	primary    sessions.Store
+	secondary  sessions.Store // nil without a copy
+	replicator *replicator    // nil without a copy
 }
 
 var _ sessions.Store = (*Store)(nil)
 
 // New wraps a store. Close closes it.
-func New(primary sessions.Store) *Store { return &Store{stores: stores{primary: primary}} }
+func New(primary sessions.Store) *Store { return &Store{primary: primary} }
 
 // StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as
 // after a restart. guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the
@@ -49,7 +44,7 @@ func (s *Store) StartCopy(secondary sessions.Store, cutOver, guardSecondary bool
 	defer s.mu.Unlock()
 	s.secondary = secondary
 	s.replicator = &replicator{
-		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, wake: make(chan struct{}, 1),
+		store: s, cutOver: cutOver, guardSecondary: guardSecondary, wake: make(chan struct{}, 1),
 		busy: make(map[string]int), backlog: make(map[string]*pending),
 	}
 	s.replicator.start()
@@ -73,7 +68,7 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 				cmp.Or(status.Problem, "no comparison has found them equal"))
 		}
 		// Flush first while operations continue, so that they wait less for the flush below.
-		if err := r.flush(ctx, r.stores.mu.RLocker()); err != nil {
+		if err := r.flush(ctx); err != nil {
 			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
 		}
 	}
@@ -82,7 +77,7 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 	if !force {
 		ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 		defer cancel()
-		if err := r.flush(ctx, unlocked{}); err != nil {
+		if err := r.flush(ctx); err != nil {
 			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
 		}
 	}
@@ -102,7 +97,8 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 	return lost, nil
 }
 
-// stopReplicator stops the background goroutine, before mu is taken for writing, so that no operation waits for it.
+// stopReplicator stops the background goroutine, which needs unchanging roles, before mu is taken for writing, so that
+// no operation waits for it.
 func (s *Store) stopReplicator() (*replicator, error) {
 	s.mu.RLock()
 	r := s.replicator
