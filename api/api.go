@@ -138,9 +138,7 @@ const (
 	ActivityReserveWorker       = "ReserveWorker"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"
-	ActivityBindSessions        = "BindSessions"
-	ActivityUnbindSessions      = "UnbindSessions"
-	ActivityLoadSessions        = "LoadSessions"
+	ActivityReceiveSessions     = "ReceiveSessions"
 	ActivityExcludeFromSessions = "ExcludeFromSessions"
 )
 
