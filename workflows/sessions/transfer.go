@@ -130,6 +130,8 @@ func (m *mover) undo(ctx workflow.Context, c transfer, done steps, sessions []st
 		failed := slices.DeleteFunc(result.Failed, func(f api.SessionFailure) bool { return f.Code == api.CodeSuperseded })
 		switch {
 		case err != nil && !done.received && failure.CodeOf(err) == api.CodeWorkerNotFound: // it has nothing to restore
+		case err != nil && !done.received:
+			notUndone = join(notUndone, from.worker+" did not load it again: "+display.Shorten(failure.Reason(err)))
 		case err != nil:
 			notUndone = join(notUndone, "it is no longer bound to "+from.worker+": "+display.Shorten(failure.Reason(err)))
 		case len(failed) > 0:
