@@ -57,39 +57,35 @@ func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 			failure.Refusal(api.Errorf(api.CodeInvalid, "exclude_for is %s; it must be from 0 to %s", e.ExcludeFor,
 				api.MaxSessionExclusion))
 	}
-	again, err := e.run(ctx)
-	if again {
-		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowEvacuateWorker, run)
-	}
-	return m.finish(ctx, err)
+	return m.finish(ctx, e.run(ctx))
 }
 
-// run moves page after page until the worker has no movable session; again requests a next run.
-func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
+// run moves page after page until the worker has no movable session.
+func (e *evacuation) run(ctx workflow.Context) error {
 	s, err := e.survey(ctx, "")
 	if err != nil {
-		return false, err
+		return err
 	}
-	w, at, err := e.locate(s, e.Worker)
+	w, err := e.locate(s, e.Worker)
 	if err != nil {
-		return false, err
+		return err
 	}
-	e.at = at
+	e.at = w.location
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
-		return false, nil
+		return nil
 	}
 	excludeFor := api.DefaultSessionExclusion
 	if e.ExcludeFor != nil {
 		excludeFor = e.ExcludeFor.D()
 	}
 	if err := e.exclude(ctx, excludeFor+evacuationTimeout); err != nil {
-		return false, err
+		return err
 	}
-	again, err = e.transferPages(ctx, s)
+	err = e.transferPages(ctx, s)
 	switch {
-	case again:
-		return true, nil
+	case workflow.IsContinueAsNewError(err):
+		return err
 	case err != nil || ctx.Err() != nil:
 		excludeFor = 0
 	}
@@ -97,7 +93,7 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	if failed := e.exclude(lasting, excludeFor); err == nil {
 		err = failed
 	}
-	return false, err
+	return err
 }
 
 func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
@@ -115,38 +111,38 @@ func (e *evacuation) exclude(ctx workflow.Context, d time.Duration) error {
 
 // transferPages moves the worker's sessions in the order of their ids. It retries those that failed, as long as a pass
 // has moved any.
-func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
-	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
+func (e *evacuation) transferPages(ctx workflow.Context, s survey) (err error) {
+	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.find(e.at.worker).sessions)
 	for {
 		if e.mayContinue(ctx, e.ContinueEvery) {
-			return true, nil
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowEvacuateWorker, *e.EvacuateRun)
 		}
 		if e.pages > 0 {
 			if s, err = e.survey(ctx, ""); err != nil {
-				return false, err
+				return err
 			}
 		}
 		e.pages++
 		page, err := e.page(ctx, e.at, e.After, sessionPage)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if len(page.Page) > 0 {
 			transfers, err := e.spread(s, page.Page)
 			if err != nil {
-				return false, err
+				return err
 			}
 			e.transferAll(ctx, transfers)
 			e.After = page.Page[len(page.Page)-1]
 		}
 		if ctx.Err() != nil {
-			return false, nil
+			return nil
 		}
 		if page.More {
 			continue
 		}
 		if e.Pass++; e.Progress.Skipped == 0 || e.Progress.Moved == e.Before || e.Pass == maxPasses {
-			return false, nil
+			return nil
 		}
 		e.After, e.Before, e.Progress.Skipped, e.Progress.Skips = "", e.Progress.Moved, 0, nil
 	}
@@ -154,21 +150,20 @@ func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, 
 
 // spread distributes a page evenly over the eligible workers.
 func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, err error) {
-	var takers []api.RosterWorker
-	for _, w := range e.eligible(s) {
-		if w.Slot != e.Worker {
-			takers = append(takers, w)
+	var takers []member
+	var loads []policy.SessionLoad
+	for _, w := range s.workers {
+		if w.serves && !w.closed && w.Slot != e.Worker {
+			takers, loads = append(takers, w), append(loads, policy.SessionLoad{Sessions: w.sessions})
 		}
 	}
 	if len(takers) == 0 {
 		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
 			"no other worker of pool %s can take the sessions of %s; tempool ps %s shows why", e.Pool, e.at.worker, e.Pool))
 	}
-	loads := e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 })
 	for i, n := range policy.SpreadSessions(len(sessions), loads) {
 		if n > 0 {
-			transfers = append(transfers, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host},
-				sessions: sessions[:n:n]})
+			transfers = append(transfers, transfer{from: []location{e.at}, to: takers[i].location, sessions: sessions[:n:n]})
 			sessions = sessions[n:]
 		}
 	}

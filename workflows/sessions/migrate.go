@@ -68,11 +68,11 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	if err != nil {
 		return to, nil, err
 	}
-	w, to, err := m.locate(s, slot)
+	w, err := m.locate(s, slot)
 	switch {
 	case err != nil:
 		return to, nil, err
-	case !w.InService || slices.Contains(s.unreachable, w.Host):
+	case !w.serves:
 		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers,
 			"%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))
 	}
@@ -80,5 +80,5 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 		return to, nil, failure.Refusal(api.Errorf(api.CodeSessionNotFound,
 			"pool %s has no session %s, and none of its workers has served it recently", in.Pool, in.Session))
 	}
-	return to, s.bound, nil
+	return w.location, s.bound, nil
 }

@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
@@ -63,38 +62,39 @@ func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration,
 	return m, err
 }
 
-// survey is the workers, their hosts, and the number of sessions of each.
-type survey struct {
-	workers     []api.RosterWorker
-	counts      map[string]int
-	closed      []string
-	bound       []location // of the session that was asked for
-	unknown     bool       // the session is in no store
-	unreachable []string
+// member is a worker of the pool.
+type member struct {
+	api.RosterWorker
+	location
+	sessions int  // bound to it
+	present  bool // its process is on a host that answers, so it can release and receive sessions
+	serves   bool // it is present, in service, and will stay
+	closed   bool // it is excluded from sessions
 }
 
-func (m *mover) name(slot int) string { return api.WorkerName(m.pool, slot) }
+// survey is the workers of the pool, and where the session that was asked for is.
+type survey struct {
+	workers []member
+	bound   []location
+	unknown bool // it is in no store
+}
+
+// find finds a worker by its name; it returns one that is not present if the pool has none.
+func (s survey) find(worker string) (found member) {
+	if i := slices.IndexFunc(s.workers, func(w member) bool { return w.worker == worker }); i >= 0 {
+		found = s.workers[i]
+	}
+	return found
+}
 
 // locate finds a worker of the pool by its slot. The error is a refusal.
-func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, err error) {
-	for _, w := range s.workers {
-		if w.Slot == slot {
-			return w, location{m.name(slot), w.Host}, nil
-		}
+func (m *mover) locate(s survey, slot int) (member, error) {
+	w := s.find(api.WorkerName(m.pool, slot))
+	if w.worker == "" {
+		return w, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
+			"pool %s has no worker %d; tempool ps %s lists those it has", m.pool, slot, m.pool))
 	}
-	return w, at, failure.Refusal(api.Errorf(api.CodeWorkerNotFound,
-		"pool %s has no worker %d; tempool ps %s lists those it has", m.pool, slot, m.pool))
-}
-
-// eligible are the workers that may take sessions.
-func (m *mover) eligible(s survey) (takers []api.RosterWorker) {
-	for _, w := range s.workers {
-		if w.InService && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) &&
-			!slices.Contains(s.unreachable, w.Host) {
-			takers = append(takers, w)
-		}
-	}
-	return takers
+	return w, nil
 }
 
 // survey reads the pool's workers, and from all their hosts the sessions; and to which workers session is bound, unless
@@ -109,8 +109,8 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 		&roster); err != nil {
 		return survey{}, stepError("find the workers of pool "+m.pool, err)
 	}
-	s := survey{workers: roster.Workers, counts: map[string]int{}, unknown: true}
-	var hosts []string
+	s := survey{unknown: true}
+	var hosts, unreachable []string
 	for _, w := range roster.Workers {
 		if w.Host != "" && w.State.Live() && !slices.Contains(hosts, w.Host) {
 			hosts = append(hosts, w.Host)
@@ -130,20 +130,26 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 	group.Wait(ctx)
 	for i, host := range hosts {
 		if failure.NotStarted(failures[i]) {
-			s.unreachable = append(s.unreachable, host)
+			unreachable = append(unreachable, host)
 			continue
 		}
 		if failures[i] != nil {
 			return s, stepError("ask host "+host+" which sessions its workers have", failures[i])
 		}
-		for _, worker := range workflow.DeterministicKeys(answers[i].Counts) {
-			s.counts[worker] += answers[i].Counts[worker]
-		}
-		s.closed = append(s.closed, answers[i].Excluded...)
 		s.unknown = s.unknown && answers[i].Unknown
 		if worker := answers[i].Bound; worker != "" {
 			s.bound = append(s.bound, location{worker, host})
 		}
+	}
+	for _, w := range roster.Workers {
+		one := member{RosterWorker: w, location: location{api.WorkerName(m.pool, w.Slot), w.Host}}
+		one.present = w.Host != "" && w.State.Live() && !slices.Contains(unreachable, w.Host)
+		one.serves = one.present && w.InService
+		for _, answer := range answers {
+			one.sessions += answer.Counts[one.worker]
+			one.closed = one.closed || slices.Contains(answer.Excluded, one.worker)
+		}
+		s.workers = append(s.workers, one)
 	}
 	return s, nil
 }
@@ -206,18 +212,11 @@ func (m *mover) recordTransfer(c transfer, moved int, skips []api.SessionSkip) {
 	}
 }
 
-// loadsOf is the input of policy for these workers.
-func (m *mover) loadsOf(s survey, workers []api.RosterWorker, weight func(api.RosterWorker) int) []policy.SessionLoad {
-	var loads []policy.SessionLoad
-	for _, w := range workers {
-		loads = append(loads, policy.SessionLoad{Worker: m.name(w.Slot), Sessions: s.counts[m.name(w.Slot)],
-			Weight: weight(w)})
-	}
-	return loads
-}
-
-// finish shows the end of the last run, and returns the workflow's result.
+// finish returns the workflow's result, and shows the end of the last run.
 func (m *mover) finish(ctx workflow.Context, err error) (api.SessionMoves, error) {
+	if workflow.IsContinueAsNewError(err) {
+		return m.progress.SessionMoves, err
+	}
 	if ctx.Err() != nil {
 		err = temporal.NewCanceledError(m.progress.SessionMoves)
 	}

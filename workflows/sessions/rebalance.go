@@ -1,8 +1,6 @@
 package sessions
 
 import (
-	"slices"
-
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -38,34 +36,30 @@ func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error)
 		return run.Progress.SessionMoves, err
 	}
 	r.mover = m
-	again, err := r.run(ctx)
-	if again {
-		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowRebalanceSessions, run)
-	}
-	return m.finish(ctx, err)
+	return m.finish(ctx, r.run(ctx))
 }
 
-// run moves page after page until the plan is done; again requests a next run.
-func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
+// run moves page after page until the plan is done.
+func (r *rebalancing) run(ctx workflow.Context) error {
 	for ; ; r.pages++ {
 		if r.mayContinue(ctx, r.ContinueEvery) {
-			return true, nil
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowRebalanceSessions, *r.RebalanceRun)
 		}
 		s, err := r.survey(ctx, "")
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !r.Planned {
 			if err := r.plan(s); err != nil {
-				return false, err
+				return err
 			}
 			r.showProgress(ctx, "started")
 		}
 		if len(r.Flows) == 0 || ctx.Err() != nil {
-			return false, nil
+			return nil
 		}
 		if err := r.transferPage(ctx, s); err != nil {
-			return false, err
+			return err
 		}
 	}
 }
@@ -74,33 +68,29 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 func (r *rebalancing) plan(s survey) error {
 	for _, slot := range workflow.DeterministicKeys(r.Weights) {
 		weight := r.Weights[slot]
-		w, at, err := r.locate(s, slot)
+		w, err := r.locate(s, slot)
 		switch {
 		case weight < 0 || weight > maxWeight:
 			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot,
 				weight, maxWeight))
 		case err != nil:
 			return err
-		case weight > 0 && (!w.InService || slices.Contains(s.unreachable, w.Host)):
+		case weight > 0 && !w.serves:
 			return failure.Refusal(api.Errorf(api.CodeNoWorkers,
-				"%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
+				"%s is %s and takes no sessions now; leave it out, or wait until it serves", w.worker, w.State))
 		}
 	}
-	part := r.eligible(s)
-	if len(r.Weights) > 0 {
-		part = nil
-		for _, w := range s.workers {
-			if _, named := r.Weights[w.Slot]; named {
-				part = append(part, w)
-			}
-		}
-	}
-	flows, err := policy.RebalanceSessions(r.loadsOf(s, part, func(w api.RosterWorker) int {
+	var loads []policy.SessionLoad
+	for _, w := range s.workers {
+		weight, takesPart := r.Weights[w.Slot]
 		if len(r.Weights) == 0 {
-			return 1
+			weight, takesPart = 1, w.serves && !w.closed
 		}
-		return r.Weights[w.Slot]
-	}))
+		if takesPart {
+			loads = append(loads, policy.SessionLoad{Worker: w.worker, Sessions: w.sessions, Weight: weight})
+		}
+	}
+	flows, err := policy.RebalanceSessions(loads)
 	if err != nil {
 		return failure.Refusal(api.Errorf(api.CodeInvalid, "%w", err))
 	}
@@ -124,23 +114,24 @@ func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 	for ; own < len(r.Flows) && r.Flows[own].From == from; own++ {
 		need += r.Flows[own].Count
 	}
-	at, there := r.participant(s, from)
+	source := s.find(from)
 	var page api.SessionBindingsResult
-	if there {
+	if source.present {
 		var err error
-		if page, err = r.page(ctx, at, r.After, min(sessionPage, need)); err != nil {
+		if page, err = r.page(ctx, source.location, r.After, min(sessionPage, need)); err != nil {
 			return err
 		}
 	}
 	transfers, flows := []transfer{}, []int{} // the flow of each transfer
 	left := page.Page
 	for i := range own {
-		to, serves := r.participant(s, r.Flows[i].To)
+		to := s.find(r.Flows[i].To)
 		n := min(r.Flows[i].Count, len(left))
-		if n == 0 || !serves {
+		if n == 0 || !to.present {
 			continue
 		}
-		transfers, flows = append(transfers, transfer{from: []location{at}, to: to, sessions: left[:n:n]}), append(flows, i)
+		transfers = append(transfers, transfer{from: []location{source.location}, to: to.location, sessions: left[:n:n]})
+		flows = append(flows, i)
 		left = left[n:]
 	}
 	if len(transfers) == 0 { // the worker has gone, or those that were to take from it, or its sessions
@@ -156,14 +147,4 @@ func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 		r.Flows, r.After = r.Flows[own:], ""
 	}
 	return nil
-}
-
-// participant finds a worker that can release or load sessions.
-func (r *rebalancing) participant(s survey, worker string) (location, bool) {
-	for _, w := range s.workers {
-		if r.name(w.Slot) == worker {
-			return location{worker, w.Host}, w.Host != "" && w.State.Live() && !slices.Contains(s.unreachable, w.Host)
-		}
-	}
-	return location{}, false
 }
