@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -62,6 +63,41 @@ func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
 	require.Contains(t, string(listing.body), alice.ID)
 	require.NotContains(t, string(listing.body), "token")
 	require.Equal(t, 200, e.do("DELETE", path+"~"+alice.Token, nil).status)
+}
+
+// Whoever may use the pool may make up the number of a lease, with a token for it.
+func TestALeaseThatSomebodyMakesUpEndsNoOther(t *testing.T) {
+	e := parallel(t, 1)
+	for _, query := range []string{"", "?recorded=true"} {
+		madeUp := func(id string) string { return "/v1/leases/" + id + "~" + api.NewLeaseToken() }
+		for _, id := range []string{"p.0.1.999999", "p.0.1.9223372036854775807"} {
+			require.Equal(t, 200, e.do("DELETE", madeUp(id)+query, nil).status)
+		}
+		next := api.LeaseID("p", 0, 1, e.seq()+1)
+		e.do("POST", madeUp(next)+"/call/echo", "x").requireProblem(t, 404, api.CodeLeaseNotFound)
+		e.do("POST", madeUp("p.0.1.0"+strconv.FormatInt(e.seq()+1, 10))+"/call/echo", "x").
+			requireProblem(t, 404, api.CodeLeaseNotFound)
+		direct := e.lease(0, "me") // without the gateway
+		require.Equal(t, next, direct.ID)
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+direct.ID+"/call/echo", "x").status)
+		e.do("DELETE", madeUp(direct.ID)+query, nil).requireProblem(t, 403, api.CodeForbidden)
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+direct.ID+"/call/echo", "x").status)
+		_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: direct.ID})
+		require.NoError(t, err)
+		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+direct.ID+"?recorded=true", nil).status)
+
+		alice := e.taken(pool.CheckoutRequest{Holder: "alice", WaitMS: timeout.Milliseconds()})
+		require.Equal(t, 200, e.do("DELETE", madeUp("p.0.1.999999")+query, nil).status)
+		path := "/v1/leases/" + alice.ID + "~" + alice.Token
+		require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
+		require.Equal(t, 200, e.do("DELETE", path, nil).status)
+	}
+}
+
+// seq is the number of the newest lease on p/0.
+func (e *env) seq() (newest int64) {
+	e.control.with("p/0", func(worker *fakeWorker) { newest = worker.seq })
+	return newest
 }
 
 var longText = strings.Repeat("a", 4096)

@@ -16,10 +16,10 @@ import (
 )
 
 // The model tries every order of what may happen to one worker until no new state appears: calls of the pool and of two
-// holders, leases granted through the gateway and without it, checkins by both roads, messages that are late, lost or
-// repeated, a crash, a surge, a drain, an outage of Temporal, a host that is given up, and an agent that takes its
-// processes over from another. The workflow is a few lines; the host's decisions are those of the product. It runs in
-// one goroutine, so the race detector would only make it take minutes.
+// holders, leases granted through the gateway and without it, checkins by both roads, a stranger who makes up numbers of
+// leases, messages that are late, lost or repeated, a crash, a surge, a drain, an outage of Temporal, a host that is
+// given up, and an agent that takes its processes over from another. The workflow is a few lines; the host's decisions
+// are those of the product. It runs in one goroutine, so the race detector would only make it take minutes.
 const (
 	maxSeq         = 2
 	maxIncarnation = 2
@@ -212,6 +212,13 @@ func (m *world) broken() string {
 	if m.fault != "" {
 		return m.fault
 	}
+	if seq := m.w.lease; seq != 0 && !m.over[seq] {
+		n := m.on[seq]
+		s := m.procs[n].state
+		if ref(n, seq).Older(s.Newest) || s.Held.Seq == seq && s.Ended != "" {
+			return fmt.Sprintf("lease %d counts, and its calls are refused", seq)
+		}
+	}
 	for n := range m.procs {
 		i := &m.procs[n]
 		for seq, call := range i.under {
@@ -309,13 +316,10 @@ func (m *world) moves(next func(name string, n int64, after world)) {
 		try("the first call is verified under", m.verified, func(w *world) {
 			seq := m.verified
 			w.verified, w.seen = 0, workflow{}
-			switch n := m.on[seq]; {
-			case m.seen.lease == seq:
-				w.adopt(n, seq)
-			case w.procs[n].live:
-				w.set(n, w.procs[n].state.Denied(ref(n, seq), m.seen.seq))
+			if m.seen.lease == seq { // else the call is refused
+				w.adopt(m.on[seq], seq)
+				w.call(seq)
 			}
-			w.call(seq)
 		})
 	}
 	if newest := m.newest(); newest > m.w.incarnation && m.w.lease == 0 {
@@ -385,6 +389,19 @@ func (m *world) movesOf(n int64, try func(string, int64, func(*world))) {
 		try("drain of", n, func(w *world) { w.procs[n].draining = true })
 		try("the superseded processes are killed below", n+1, func(w *world) { w.gone(n + 1) })
 	}
+	for seq := int64(1); seq <= m.leases; seq++ { // granted or not
+		try("a stranger says that it has checked in", seq, func(w *world) {
+			running := 0
+			if i.under[seq] != none {
+				running = 1
+			}
+			w.set(n, i.state.Returned(ref(n, seq), false, running))
+		})
+	}
+	if next := m.w.seq + 1; next <= m.leases && m.verified == 0 && m.asked == 0 && !m.lost && !i.draining &&
+		i.state.Admit(ref(n, next), start, false) == Unknown {
+		try("a stranger calls under the lease that is granted next", next, func(w *world) { w.verified, w.seen = next, m.w })
+	}
 	for seq, call := range i.under {
 		switch {
 		case call == waits && Alone(i.others(int64(seq))):
@@ -436,7 +453,7 @@ func (m *world) leaseMoves(seq int64, try func(string, int64, func(*world))) {
 		})
 		if m.over[seq] && m.w.lease != seq && i.under[seq] == none {
 			try("the client tells the gateway that it has checked in", seq, func(w *world) {
-				w.set(n, i.state.Returned(ref(n, seq), 0))
+				w.set(n, i.state.Returned(ref(n, seq), true, 0))
 			})
 		}
 	}

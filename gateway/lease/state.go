@@ -134,30 +134,18 @@ func (s State) Return(ref api.LeaseRef, clean bool) State {
 	return s
 }
 
-// Returned takes it that the workflow has the checkin of a lease, with an outcome that is not known here; running
-// counts the calls under the lease.
-func (s State) Returned(ref api.LeaseRef, running int) State {
+// Returned takes it that the workflow has the checkin of a lease, with an outcome that is not known here; proved says
+// that its sender has shown the right to the lease that counts, and running counts the calls under that. Any other
+// number may be made up, and would fence those who get a lease later. The workflow denies a lease that was never used
+// here.
+func (s State) Returned(ref api.LeaseRef, proved bool, running int) State {
 	switch {
-	case ref.Older(s.Newest), s.Held != ref && s.Held != (api.LeaseRef{}):
-		return s // it was returned here, or a newer lease counts
-	case s.Held == (api.LeaseRef{}): // it was never used here
-		return s.Fence(after(ref))
+	case s.Held != ref, !proved:
+		return s
 	case running > 0: // the workflow is asked until they have ended
 		return s.End("it was checked in").ask()
 	}
 	return s.Fence(after(ref)).ask()
-}
-
-// Denied takes it that the workflow does not confirm the lease ref, and has granted seq leases.
-func (s State) Denied(ref api.LeaseRef, seq int64) State {
-	if seq > ref.Seq {
-		ref.Seq = seq
-		return s.Fence(ref)
-	}
-	if s.Held == ref {
-		s = s.End("the worker withdrew it").ask()
-	}
-	return s
 }
 
 // TakeOver is the State of a process that an earlier agent has served, which has recorded the lease in use, zero for

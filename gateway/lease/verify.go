@@ -52,15 +52,20 @@ func (v *Verifier) Cached(id string, now time.Time) error {
 	return nil
 }
 
-// Cache caches the refusal of a lease, if there is room, and returns it.
+// Cache caches the refusal of a lease, if there is room, and returns it. It does not cache that a lease was never
+// granted: it may be the next one, whose number somebody else has tried.
 func (v *Verifier) Cache(id string, err error, now time.Time) error {
+	_, other := err.(api.OtherHostError)
+	if api.CodeOf(err) == api.CodeLeaseNotFound && !other {
+		return err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.refused) >= maxRefusals {
 		maps.DeleteFunc(v.refused, func(_ string, r refusal) bool { return !now.Before(r.until) })
 	}
 	ttl := refusalTTL
-	if _, other := err.(api.OtherHostError); other {
+	if other {
 		ttl = otherHostTTL
 	}
 	if len(v.refused) < maxRefusals {

@@ -93,7 +93,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 	}
 	request := api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
 	if u := d.upstreamFor(ref); u != nil {
-		if request, err = u.endClientLease(ctx, ref, request); err != nil {
+		if request, err = u.endClientLease(ctx, ref, a, request); err != nil {
 			return api.CheckinResult{}, err
 		}
 		defer u.checkedIn()
@@ -101,7 +101,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 	request.TokenHash = api.HashLeaseToken(a.Token())
 	result, err := d.config.Control.CheckinNow(ctx, request)
 	if err == nil {
-		d.returned(ref)
+		d.returned(ref, a)
 	} else if mayBeLost(err) {
 		d.work.Go(func() { d.checkinLater(request) })
 	}
@@ -146,11 +146,11 @@ const (
 )
 
 // CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to
-// a waiting client.
+// a waiting client. It changes nothing for a lease that does not count here.
 func (d *Dispatcher) CheckedIn(id string, a lease.Authority) error {
 	ref, err := d.clientLease(id, a)
 	if err == nil {
-		d.returned(ref)
+		d.returned(ref, a)
 	}
 	return err
 }
@@ -162,15 +162,13 @@ func (u *upstream) expired(ref api.LeaseRef) bool {
 	return u.leases.Held == ref && !time.Now().Before(u.leases.Expires)
 }
 
-// returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin.
-func (d *Dispatcher) returned(ref api.LeaseRef) {
-	u := d.upstreamFor(ref)
-	if u == nil || u.incarnation != ref.Incarnation {
-		return
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	u.setLeasesLocked(u.leases.Returned(ref, u.underLeaseLocked()), "it was checked in")
+// returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin. Temporal
+// accepts that of any number, and the lease may have come to count here since clientLease.
+func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
+	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
+		proved := u.lease != nil && a.Opens(u.lease.key)
+		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked()), "it was checked in")
+	})
 }
 
 // underLeaseLocked counts the calls under the lease that counts.
@@ -193,12 +191,12 @@ func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 }
 
 // endClientLease lets no further call start under the lease, waits for those in flight, returns the lease, and adds its
-// usage to the checkin.
-func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef,
+// usage to the checkin. The workflow decides about one that does not count here, or whose token this is not.
+func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, a lease.Authority,
 	r api.CheckinRequest) (api.CheckinRequest, error) {
 	u.pool.mu.Lock()
 	l := u.lease
-	if l == nil || l.ref != ref {
+	if l == nil || l.ref != ref || !a.Opens(l.key) {
 		u.pool.mu.Unlock()
 		return r, nil
 	}
@@ -224,7 +222,7 @@ func errStillInFlight(leaseID string, cause error) *api.Error {
 // verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at
 // a time; the others use its answer.
 func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
-	u, id, ref := t.upstream, t.leaseID, t.ref
+	u, id, ref := t.upstream, leaseID(t.ref), t.ref // a lease's id has one form
 	select {
 	case <-u.verifying:
 		defer func() { u.verifying <- struct{}{} }()
@@ -247,9 +245,6 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	}
 	d.clock.Observe(state.AsOf, time.Now())
 	if err := lease.Confirm(id, ref, state); err != nil {
-		u.pool.mu.Lock()
-		u.setLeasesLocked(u.leases.Denied(ref, state.LeaseSeq), "a newer lease was granted")
-		u.pool.mu.Unlock()
 		return d.verifier.Cache(id, err, now)
 	}
 	expires := d.clock.ExpiryOf(*state.Lease, now)

@@ -133,6 +133,24 @@ type fakeControl struct {
 	incarnations map[string]int64 // by worker
 	leases       map[string]int64 // by worker: the last seq
 	down         bool
+	delay        func() // if set, is called once, before the next answer arrives that was made earlier
+}
+
+// arrive delays an answer.
+func (c *fakeControl) arrive() {
+	c.mu.Lock()
+	delay := c.delay
+	c.delay = nil
+	c.mu.Unlock()
+	if delay != nil {
+		delay()
+	}
+}
+
+// CheckinNow is about a lease that the worker does not have.
+func (c *fakeControl) CheckinNow(context.Context, api.CheckinRequest) (api.CheckinResult, error) {
+	c.arrive()
+	return api.CheckinResult{}, nil
 }
 
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
@@ -146,12 +164,13 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	now := time.Now()
 	return &api.Lease{
 		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here",
-		GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+		GrantedAt: now, ExpiresAt: now.Add(time.Hour), TokenHash: api.HashLeaseToken(o.Token),
 	}, nil
 }
 
 // State says that the newest lease of the worker, if there is one, has not ended.
 func (c *fakeControl) State(_ context.Context, worker string) (api.WorkerState, error) {
+	defer c.arrive()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pool, slot, err := api.ParseWorkerName(worker)
