@@ -16,10 +16,10 @@ import (
 )
 
 // The model tries every order of what may happen to one worker until no new state appears: calls of the pool and of two
-// holders, leases granted through the gateway and without it, checkins by both roads, a stranger who makes up numbers of
-// leases, messages that are late, lost or repeated, a crash, a surge, a drain, an outage of Temporal, a host that is
-// given up, and an agent that takes its processes over from another. The workflow is a few lines; the host's decisions
-// are those of the product. It runs in one goroutine, so the race detector would only make it take minutes.
+// holders, leases granted through the gateway and without it, checkins by both roads, a stranger who makes up the
+// numbers of leases, messages that are late, lost or repeated, a crash, a surge, a drain, an outage of Temporal, a host
+// that is given up, and an agent that takes its processes over from another. The workflow is a few lines; the host's
+// decisions are those of the product. It runs in one goroutine, so the race detector would only make it take minutes.
 const (
 	maxSeq         = 2
 	maxIncarnation = 2
