@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 // MaxCheckoutWait is the largest wait_ms.
@@ -295,7 +296,12 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	p.checkouts++
 	p.mu.Unlock()
 	sent := time.Now()
+	attempt, span := d.traceLease(attempt, "checkout", worker, 0)
 	lease, err := d.config.Control.Checkout(attempt, worker, c.options)
+	if err == nil {
+		span.SetAttributes(tracecontext.Incarnation.Int64(lease.Incarnation))
+	}
+	tracecontext.End(span, err)
 	p.mu.Lock()
 	p.checkouts--
 	if u != nil {

@@ -106,7 +106,6 @@ func New(config Config) *Dispatcher {
 		verifier: lease.NewVerifier(config.Control),
 		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}
-	d.config.Control = lease.Traced(config.Control, config.Tracer)
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }

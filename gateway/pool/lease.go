@@ -24,7 +24,9 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 		named += "~" + a.Token()
 	}
 	sent := time.Now()
+	ctx, span := d.traceLease(ctx, "renew", ref.Worker(), ref.Incarnation)
 	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
+	tracecontext.End(span, err)
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +101,13 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 		defer u.checkedIn()
 	}
 	request.TokenHash = api.HashLeaseToken(a.Token())
+	ctx, span := d.traceLease(ctx, "checkin", ref.Worker(), ref.Incarnation)
 	result, err := d.config.Control.CheckinNow(ctx, request)
+	tracecontext.End(span, err)
 	if err == nil {
 		d.returned(ref, a)
 	} else if mayBeLost(err) {
-		d.work.Go(func() { d.checkinLater(request) })
+		d.work.Go(func() { d.checkinLater(ref, request) })
 	}
 	return result, err
 }
@@ -124,12 +128,14 @@ func mayBeLost(err error) bool {
 }
 
 // checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
-func (d *Dispatcher) checkinLater(r api.CheckinRequest) {
+func (d *Dispatcher) checkinLater(ref api.LeaseRef, r api.CheckinRequest) {
 	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
 	defer cancel()
 	for pause := checkinRetry; sleep.For(ctx.Done(), pause); pause = min(2*pause, longestCheckinRetry) {
 		attempt, done := context.WithTimeout(ctx, controlTimeout)
+		attempt, span := d.traceLease(attempt, "checkin", ref.Worker(), ref.Incarnation)
 		err := d.config.Control.Checkin(attempt, r)
+		tracecontext.End(span, err)
 		done()
 		if !mayBeLost(err) {
 			return

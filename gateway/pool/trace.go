@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
@@ -147,6 +148,21 @@ func (u *upstream) traceAttributes() []attribute.KeyValue {
 		tracecontext.Pool.String(u.pool.pool), tracecontext.Worker.String(u.worker),
 		tracecontext.Incarnation.Int64(u.incarnation),
 	}
+}
+
+// traceLease begins the span of a request to Temporal about a lease on a worker; incarnation is 0 until the lease is
+// granted. Without a tracer it records nothing.
+func (d *Dispatcher) traceLease(ctx context.Context, name, worker string, incarnation int64) (context.Context,
+	trace.Span) {
+	if d.config.Tracer == nil {
+		return ctx, noop.Span{}
+	}
+	ctx, span := d.config.Tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		tracecontext.Pool.String(api.PoolOf(worker)), tracecontext.Worker.String(worker)))
+	if incarnation > 0 {
+		span.SetAttributes(tracecontext.Incarnation.Int64(incarnation))
+	}
+	return ctx, span
 }
 
 // rpcAttributes follow OpenTelemetry's conventions for RPC, and those for MCP where a worker may be an MCP server.
