@@ -29,7 +29,7 @@ func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot
 	var windows [][]lifecycle.Transition
 	for runID := ""; ; {
 		events, err := readRun(ctx, c.Temporal(), id, runID)
-		if len(events) == 0 && len(windows) > 0 {
+		if err != nil && len(windows) > 0 {
 			break // no longer retained
 		}
 		if err != nil {
@@ -48,7 +48,7 @@ func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot
 	return tempool.JoinHistory(append(windows, newest)), nil
 }
 
-// readRun returns the replayable event history of one run; "" is the newest run.
+// readRun returns the event history of one run; "" is the newest run.
 func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history.HistoryEvent, error) {
 	var events []*history.HistoryEvent
 	for pages := c.GetWorkflowHistory(ctx, id, runID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); pages.HasNext(); {
@@ -58,43 +58,12 @@ func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history
 		}
 		events = append(events, event)
 	}
-	return replayablePrefix(events), nil
+	return events, nil
 }
 
-// replayablePrefix cuts off the events after the last workflow task and its commands, which the workflow has not
-// processed yet.
-func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
-	end := 0
-	for i, event := range events {
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED ||
-			(i == end && end > 0 && isCommandEvent(event.GetEventType())) {
-			end = i + 1
-		}
-	}
-	return events[:end]
-}
-
-// isCommandEvent reports whether a command of a workflow task causes events of this type.
-func isCommandEvent(kind enums.EventType) bool {
-	switch kind {
-	case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, enums.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
-		enums.EVENT_TYPE_TIMER_STARTED, enums.EVENT_TYPE_TIMER_CANCELED, enums.EVENT_TYPE_MARKER_RECORDED,
-		enums.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, enums.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
-		enums.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
-		enums.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
-		enums.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES, enums.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
-		enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
-		enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-		return true
-	}
-	return false
-}
-
-// replayRun returns the ring that a run started with, followed by every transition of the run.
+// replayRun returns the ring that a run started with, followed by every transition of the run. The replayer leaves out
+// a workflow task that is not complete: the workflow has not processed its events yet.
 func replayRun(from converter.DataConverter, events []*history.HistoryEvent) []lifecycle.Transition {
-	if len(events) == 0 {
-		return nil
-	}
 	transitions, err := tempool.CarriedRing(from, events[0].GetWorkflowExecutionStartedEventAttributes())
 	record := func(_, _ string, _ time.Time, data any) {
 		if event, is := data.(api.TransitionEvent); is {

@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,43 +13,36 @@ import (
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/sdk/converter"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
-	kinds := func(kinds ...enums.EventType) []*history.HistoryEvent {
-		var events []*history.HistoryEvent
-		for _, kind := range kinds {
-			events = append(events, &history.HistoryEvent{EventType: kind})
-		}
-		return events
+// TestATaskThatIsNotCompleteIsNotReplayed: the newest run of a worker may be within one.
+func TestATaskThatIsNotCompleteIsNotReplayed(t *testing.T) {
+	paths, err := filepath.Glob("../../../test/replay/testdata/v0.1/crashing-0.*.json.gz")
+	require.NoError(t, err)
+	file, err := os.Open(paths[0])
+	require.NoError(t, err)
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	content, err := io.ReadAll(text)
+	require.NoError(t, err)
+	var run history.History
+	require.NoError(t, protojson.Unmarshal(content, &run))
+	replayed := func(events int) int {
+		return len(replayRun(converter.GetDefaultDataConverter(), run.Events[:events]))
 	}
-	const (
-		started   = enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
-		scheduled = enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
-		begun     = enums.EVENT_TYPE_WORKFLOW_TASK_STARTED
-		completed = enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-		activity  = enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-		timer     = enums.EVENT_TYPE_TIMER_STARTED
-		signal    = enums.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-		continued = enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
-	)
-	for name, c := range map[string]struct {
-		events []*history.HistoryEvent
-		keep   int
-	}{
-		"nothing decided yet":     {kinds(started, scheduled, begun), 0},
-		"a task and its commands": {kinds(started, scheduled, begun, completed, activity, timer), 6},
-		"a signal not seen yet":   {kinds(started, scheduled, begun, completed, activity, signal, scheduled, begun), 5},
-		"two tasks": {kinds(started, scheduled, begun, completed, signal, scheduled, begun, completed, timer,
-			signal), 9},
-		"a closed run": {kinds(started, scheduled, begun, completed, continued), 5},
-	} {
-		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
+	all := replayed(len(run.Events))
+	completed := len(run.Events) // the number of events before the task that recorded the last transition was complete
+	for completed > 0 && replayed(completed) == all {
+		completed--
 	}
-	require.Empty(t, replayRun(converter.GetDefaultDataConverter(), nil))
+	require.Equal(t, enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, run.Events[completed-1].EventType)
+	require.NotZero(t, replayed(completed))
+	require.Zero(t, replayed(1))
 }
 
 func TestARunThatCannotBeReplayedHasWhatItBeganWith(t *testing.T) {
