@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/internal/sleep"
 )
 
@@ -39,11 +36,10 @@ certificates that tempool call would use.`,
 	}
 	a.credentialFlags(c) // all gateways are checked
 	return a.localCommand(c, func(ctx context.Context, _ []string) error {
-		facts := a.examine(ctx)
+		result := a.diagnose(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		result := newDoctorResult(diagnose(facts))
 		if err := a.printResult(result, func(text *strings.Builder) { writeFindings(text, result) }); err != nil {
 			return err
 		}
@@ -54,72 +50,65 @@ certificates that tempool call would use.`,
 	})
 }
 
-// setup are the facts of a set-up.
-type setup struct {
-	now       time.Time
-	version   string // of tempool
-	hostname  string
-	namespace string
-	dialErr   error
-	server    tempool.Server
-	serverErr error
-	missing   []string // search attributes
-	attrErr   error
-	hosts     []hostFacts
-	hostsErr  error
-	pools     []poolFacts
-	poolsErr  error
+// concurrentExaminations bounds how many hosts are examined concurrently.
+const concurrentExaminations = 16
+
+// diagnose checks a set-up. What cannot be found out is a finding, too.
+func (a *app) diagnose(ctx context.Context) *doctorResult {
+	d := &doctorResult{Findings: []finding{}}
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if err != nil {
+		d.add(levelProblem, "temporal", "Temporal", "start the server, or name it with --address or TEMPORAL_ADDRESS", "%s",
+			message(err))
+		return d
+	}
+	defer cp.Close()
+	server, err := send(ctx, a, cp.Server)
+	if !d.server(cp.Namespace(), server, err) {
+		return d
+	}
+	missing, err := send(ctx, a, cp.MissingSearchAttributes)
+	d.searchAttributes(missing, err)
+	hosts, err := a.hosts(ctx, cp)
+	d.agents(cp.Namespace(), hosts, err)
+	gateways := make([]tempool.GatewayCheck, len(hosts))
+	sleep.Each(len(hosts), concurrentExaminations, func(i int) {
+		if agent := hosts[i].Heartbeat.Agent; agent != nil {
+			request, cancel := a.request(ctx)
+			defer cancel()
+			gateways[i] = cp.CheckGateway(request, agent.Endpoint)
+		}
+	})
+	var reports tempool.Reports
+	for i, h := range hosts {
+		reports.Add(h.ID, h.Heartbeat)
+		if h.Heartbeat.Agent != nil {
+			d.clock(h, gateways[i])
+			d.limits(h)
+			d.disk(h)
+			d.gateway(h, gateways[i], a.now())
+		}
+	}
+	pools, err := allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
+		status, err := p.Running(ctx)
+		status.Pool = p.Name()
+		return poolFacts{tempool.RosterOf(status, reports), err}, nil
+	})
+	views := make([]api.PoolWorkers, len(pools)) // share the workers of pools
+	for i, p := range pools {
+		views[i] = p.PoolWorkers
+	}
+	tempool.AskOutOfService(ctx, views, stateOf(cp))
+	d.placement(hosts, pools, err, a.now())
+	return d
 }
 
 // poolFacts are a pool as the hosts reported, and its workers out of service as they answer themselves.
 type poolFacts struct {
 	api.PoolWorkers
 	err error
-}
-
-// concurrentExaminations bounds how many hosts are examined concurrently.
-const concurrentExaminations = 16
-
-// examine collects the facts. What cannot be found out is an error among them.
-func (a *app) examine(ctx context.Context) setup {
-	s := setup{now: a.now(), version: buildinfo.Read().String()}
-	s.hostname, _ = os.Hostname() // a machine without a name has no other that is called like it
-	request, cancel := a.request(ctx)
-	defer cancel()
-	cp, err := a.dial(request, a.options)
-	if err != nil {
-		s.dialErr = err
-		return s
-	}
-	defer cp.Close()
-	s.namespace = cp.Namespace()
-	if s.server, s.serverErr = send(ctx, a, cp.Server); s.serverErr != nil {
-		return s
-	}
-	s.missing, s.attrErr = send(ctx, a, cp.MissingSearchAttributes)
-	s.hosts, s.hostsErr = a.hosts(ctx, cp)
-	sleep.Each(len(s.hosts), concurrentExaminations, func(i int) {
-		if agent := s.hosts[i].Heartbeat.Agent; agent != nil {
-			request, cancel := a.request(ctx)
-			defer cancel()
-			s.hosts[i].gateway = cp.CheckGateway(request, agent.Endpoint)
-		}
-	})
-	var reports tempool.Reports
-	for _, h := range s.hosts {
-		reports.Add(h.ID, h.Heartbeat)
-	}
-	s.pools, s.poolsErr = allPools(ctx, a, cp, concurrentQueries, func(p pool, ctx context.Context) (poolFacts, error) {
-		status, err := p.Running(ctx)
-		status.Pool = p.Name()
-		return poolFacts{tempool.RosterOf(status, reports), err}, nil
-	})
-	views := make([]api.PoolWorkers, len(s.pools)) // share the workers of s
-	for i, p := range s.pools {
-		views[i] = p.PoolWorkers
-	}
-	tempool.AskOutOfService(ctx, views, stateOf(cp))
-	return s
 }
 
 // doctorResult is the result of tempool doctor.
@@ -129,20 +118,7 @@ type doctorResult struct {
 	Findings []finding `json:"findings"`
 }
 
-func newDoctorResult(findings []finding) doctorResult {
-	r := doctorResult{Findings: append([]finding{}, findings...)}
-	for _, f := range findings {
-		switch f.Level {
-		case levelProblem:
-			r.Problems++
-		case levelWarning:
-			r.Warnings++
-		}
-	}
-	return r
-}
-
-func writeFindings(text *strings.Builder, r doctorResult) {
+func writeFindings(text *strings.Builder, r *doctorResult) {
 	for _, f := range r.Findings {
 		fmt.Fprintf(text, "%-8s %s: %s\n", f.Level, f.Subject, oneLine(f.Message, maxFindingRunes))
 		if f.Action != "" {

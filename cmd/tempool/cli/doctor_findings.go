@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/buildinfo"
 	"github.com/tempool/tempool/internal/format"
 	"github.com/tempool/tempool/internal/loopback"
 	"github.com/tempool/tempool/internal/redact"
@@ -52,99 +55,79 @@ const (
 	maxAlerts                    = 3 // of a pool in its finding
 )
 
-// diagnosis collects findings.
-type diagnosis []finding
-
-func (d *diagnosis) add(level, check, subject, action, format string, args ...any) {
+// add adds a finding and returns it, which the next one may move.
+func (d *doctorResult) add(level, check, subject, action, format string, args ...any) *finding {
 	f := finding{Level: level, Check: check, Subject: subject, Message: redact.URLs(fmt.Sprintf(format, args...)),
 		Action: action}
+	switch level {
+	case levelProblem:
+		d.Problems++
+	case levelWarning:
+		d.Warnings++
+	}
 	if level != levelOK {
 		f.Runbooks = []string{policy.Runbook(check)}
 	}
-	*d = append(*d, f)
-}
-
-// diagnose checks a set-up.
-func diagnose(s setup) []finding {
-	var d diagnosis
-	if s.dialErr != nil {
-		d.add(levelProblem, "temporal", "Temporal", "start the server, or name it with --address or TEMPORAL_ADDRESS", "%s",
-			message(s.dialErr))
-		return d
-	}
-	if !d.server(s) {
-		return d
-	}
-	d.searchAttributes(s)
-	d.agents(s)
-	for _, h := range s.hosts {
-		if h.Heartbeat.Agent != nil {
-			d.clock(h)
-			d.limits(h)
-			d.disk(h)
-			d.gateway(h, s)
-		}
-	}
-	d.placement(s)
-	return d
+	d.Findings = append(d.Findings, f)
+	return &d.Findings[len(d.Findings)-1]
 }
 
 // server is false if the namespace cannot be used.
-func (d *diagnosis) server(s setup) bool {
+func (d *doctorResult) server(namespace string, server tempool.Server, err error) bool {
 	switch {
-	case api.CodeOf(s.serverErr) == api.CodeInvalid:
-		d.add(levelProblem, "namespace", "namespace "+s.namespace,
-			"create it with: temporal operator namespace create --retention 72h "+s.namespace, "%s", message(s.serverErr))
+	case api.CodeOf(err) == api.CodeInvalid:
+		d.add(levelProblem, "namespace", "namespace "+namespace,
+			"create it with: temporal operator namespace create --retention 72h "+namespace, "%s", message(err))
 		return false
-	case s.serverErr != nil:
+	case err != nil:
 		d.add(levelProblem, "temporal", "Temporal", "check the server and the permissions of the API key or certificate",
-			"%s", message(s.serverErr))
+			"%s", message(err))
 		return false
 	}
 	var major, minor int
-	known, _ := fmt.Sscanf(s.server.Version, "%d.%d", &major, &minor)
+	known, _ := fmt.Sscanf(server.Version, "%d.%d", &major, &minor)
 	if known == 2 && (major < minTemporalMajor || major == minTemporalMajor && minor < minTemporalMinor) {
 		d.add(levelProblem, "temporal", "Temporal",
 			fmt.Sprintf("upgrade the server to %d.%d or later", minTemporalMajor, minTemporalMinor),
-			"version %s lacks update-with-start, which agents need to join", s.server.Version)
+			"version %s lacks update-with-start, which agents need to join", server.Version)
 	} else {
-		d.add(levelOK, "temporal", "Temporal", "", "version %s answers", s.server.Version)
+		d.add(levelOK, "temporal", "Temporal", "", "version %s answers", server.Version)
 	}
-	if s.server.Retention > 0 && s.server.Retention < minRetention {
-		d.add(levelWarning, "namespace", "namespace "+s.namespace, "temporal operator namespace update --retention 72h "+
-			s.namespace,
+	if server.Retention > 0 && server.Retention < minRetention {
+		d.add(levelWarning, "namespace", "namespace "+namespace, "temporal operator namespace update --retention 72h "+
+			namespace,
 			"closed workflows are kept for %s only, so tempool history --all reaches back no further",
-			formatDuration(s.server.Retention))
+			formatDuration(server.Retention))
 	} else {
-		d.add(levelOK, "namespace", "namespace "+s.namespace, "", "closed workflows are kept for %s",
-			formatDuration(s.server.Retention))
+		d.add(levelOK, "namespace", "namespace "+namespace, "", "closed workflows are kept for %s",
+			formatDuration(server.Retention))
 	}
 	return true
 }
 
-func (d *diagnosis) searchAttributes(s setup) {
+func (d *doctorResult) searchAttributes(missing []string, err error) {
 	switch {
-	case s.attrErr != nil:
+	case err != nil:
 		d.add(levelWarning, "search_attributes", "search attributes",
-			"ask the operator of the Temporal server whether tempool setup was run", "cannot be listed: %s", message(s.attrErr))
-	case len(s.missing) > 0:
+			"ask the operator of the Temporal server whether tempool setup was run", "cannot be listed: %s", message(err))
+	case len(missing) > 0:
 		d.add(levelProblem, "search_attributes", "search attributes", "tempool setup", "missing: %s",
-			strings.Join(s.missing, ", "))
+			strings.Join(missing, ", "))
 	default:
 		d.add(levelOK, "search_attributes", "search attributes", "", "all are registered")
 	}
 }
 
 // agents checks which hosts have an agent, and their builds.
-func (d *diagnosis) agents(s setup) {
-	if s.hostsErr != nil {
+func (d *doctorResult) agents(namespace string, hosts []hostFacts, err error) {
+	if err != nil {
 		d.add(levelProblem, "agents", "hosts", "check that the namespace has visibility", "cannot be listed: %s",
-			message(s.hostsErr))
+			message(err))
 		return
 	}
 	running := 0
 	versions := map[string]string{} // a host by version
-	for _, h := range s.hosts {
+	for _, h := range hosts {
 		subject := "host " + h.ID
 		r := h.Heartbeat.Agent
 		if h.HeardAt.IsZero() || r == nil {
@@ -161,7 +144,7 @@ func (d *diagnosis) agents(s setup) {
 			r.Epoch, strings.Join(r.Labels, ","), r.Capacity, len(h.Heartbeat.Processes))
 	}
 	if running == 0 {
-		d.add(levelProblem, "agents", "agents", "start one on each host: tempool agent --address … --namespace "+s.namespace,
+		d.add(levelProblem, "agents", "agents", "start one on each host: tempool agent --address … --namespace "+namespace,
 			"none is running; pools do not react")
 	}
 	if len(versions) > 1 {
@@ -171,14 +154,14 @@ func (d *diagnosis) agents(s setup) {
 		}
 		d.add(levelWarning, "versions", "agents", "upgrade all agents to one version", "they run %d different builds: %s",
 			len(builds), strings.Join(slices.Sorted(slices.Values(builds)), ", "))
-	} else if _, same := versions[s.version]; len(versions) == 1 && !same {
+	} else if _, same := versions[buildinfo.Read().String()]; len(versions) == 1 && !same {
 		d.add(levelNote, "versions", "tempool", "use the tempool of the agents' version", "it is %s, unlike the "+
-			"agents", s.version)
+			"agents", buildinfo.Read().String())
 	}
 }
 
 // absent is about a host without an agent.
-func (d *diagnosis) absent(h hostFacts) {
+func (d *doctorResult) absent(h hostFacts) {
 	subject, again := "host "+h.ID, "restart its agent with --host-id "+h.ID
 	switch {
 	case h.statusErr != nil:
@@ -193,7 +176,7 @@ func (d *diagnosis) absent(h hostFacts) {
 	}
 }
 
-func (d *diagnosis) clock(h hostFacts) {
+func (d *doctorResult) clock(h hostFacts, g tempool.GatewayCheck) {
 	subject, act := "clock of host "+h.ID, "synchronize the clocks, for instance with chrony"
 	behind := h.HeardAt.Sub(h.Heartbeat.Agent.Clock) // of the server
 	if behind < -maxSkew || behind > maxSkew+heartbeatDelay {
@@ -202,14 +185,14 @@ func (d *diagnosis) clock(h hostFacts) {
 			formatDuration(behind.Abs()))
 		return
 	}
-	if g := h.gateway; g.Err == nil && !g.Clock.IsZero() && g.At.Sub(g.Clock).Abs() > maxSkew {
+	if g.Err == nil && !g.Clock.IsZero() && g.At.Sub(g.Clock).Abs() > maxSkew {
 		d.add(levelWarning, "clock", "clock of this machine", act, "differs by about %s from that of host %s",
 			formatDuration(g.At.Sub(g.Clock).Abs()), h.ID)
 	}
 }
 
 // limits checks what enforces and measures them.
-func (d *diagnosis) limits(h hostFacts) {
+func (d *doctorResult) limits(h hostFacts) {
 	r := h.Heartbeat.Agent
 	subject := "limits on host " + h.ID
 	if linux := strings.HasPrefix(r.Platform, "linux/"); linux && len(r.Cgroups) == 0 {
@@ -244,7 +227,7 @@ func (d *diagnosis) limits(h hostFacts) {
 	}
 }
 
-func (d *diagnosis) disk(h hostFacts) {
+func (d *doctorResult) disk(h hostFacts) {
 	r := h.Heartbeat.Agent
 	subject, act := "disk of host "+h.ID, "free space and inodes (df, df -i) on the disk of the state folder, mount it "+
 		"writable if it is read-only, or move the folder with --state-dir"
@@ -266,12 +249,11 @@ const (
 	gatewayClosing = "closing"
 )
 
-func (d *diagnosis) gateway(h hostFacts, s setup) {
-	r, g := h.Heartbeat.Agent, h.gateway
-	subject := "gateway of host " + h.ID
-	own := r.Hostname == s.hostname
+func (d *doctorResult) gateway(h hostFacts, g tempool.GatewayCheck, now time.Time) {
+	r, subject := h.Heartbeat.Agent, "gateway of host "+h.ID
+	own, _ := os.Hostname() // a machine without a name has no other that is called like it
 	switch {
-	case g.Err != nil && !own && onlyForItsMachine(r.Endpoint):
+	case g.Err != nil && r.Hostname != own && onlyForItsMachine(r.Endpoint):
 		d.add(levelNote, "gateway", subject,
 			"to call it from other machines: tempool agent --listen ADDRESS with TLS and tokens (docs/security.md)",
 			"%s serves its own machine only, so it was not checked from here", r.Endpoint)
@@ -298,7 +280,7 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 	default:
 		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
 	}
-	if left := g.CertificateExpires.Sub(s.now); !g.CertificateExpires.IsZero() && left < certificateNotice {
+	if left := g.CertificateExpires.Sub(now); !g.CertificateExpires.IsZero() && left < certificateNotice {
 		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second",
 			"its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
 	}
@@ -316,18 +298,18 @@ func onlyForItsMachine(endpoint string) bool {
 }
 
 // placement checks whether the workers of all pools have a host and serve, and as whom they run.
-func (d *diagnosis) placement(s setup) {
-	if s.poolsErr != nil {
-		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(s.poolsErr))
+func (d *doctorResult) placement(hosts []hostFacts, pools []poolFacts, err error, now time.Time) {
+	if err != nil {
+		d.add(levelWarning, "pools", "pools", "", "cannot be listed: %s", message(err))
 		return
 	}
 	labels, root := []string{}, false
-	for _, h := range s.hosts {
+	for _, h := range hosts {
 		if r := h.Heartbeat.Agent; r != nil {
 			root, labels = root || r.Root, append(labels, r.Labels...)
 		}
 	}
-	for _, p := range s.pools {
+	for _, p := range pools {
 		subject := "pool " + p.Pool
 		if p.err != nil {
 			d.add(levelProblem, "pools", subject, "check whether an agent runs workflows: tempool ps", "does not answer: %s",
@@ -338,7 +320,7 @@ func (d *diagnosis) placement(s setup) {
 			d.add(levelProblem, "placement", subject, "start an agent with --labels "+label+", or change pool.placement",
 				"no running agent has its label %q", label)
 		} else {
-			d.health(subject, p.Rollout, policy.NewReport(p.PoolWorkers, s.now))
+			d.health(subject, p.Rollout, policy.NewReport(p.PoolWorkers, now))
 		}
 		if set := p.Status.Spec.Pool; root && set.Kind == spec.KindProcess && set.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user",
@@ -348,12 +330,11 @@ func (d *diagnosis) placement(s setup) {
 }
 
 // health is about a pool whose workers have hosts: what tempool pool status and the dashboard say of it, too.
-func (d *diagnosis) health(subject string, rollout *api.Rollout, r policy.Report) {
+func (d *doctorResult) health(subject string, rollout *api.Rollout, r policy.Report) {
 	text, act := r.Overview.Summary, strings.Join(r.Recommendations, " ")
 	switch {
 	case len(r.Alerts) == 0 && rollout != nil && rollout.ByOperator:
-		d.add(levelNote, "pools", subject, act, "%s", text)
-		(*d)[len(*d)-1].Runbooks = []string{policy.Runbook(api.AlertRolloutHalted)}
+		d.add(levelNote, "pools", subject, act, "%s", text).Runbooks = []string{policy.Runbook(api.AlertRolloutHalted)}
 		return
 	case len(r.Alerts) == 0:
 		d.add(levelOK, "pools", subject, "", "%d of %d ready", r.Overview.Ready, r.Overview.Size)
@@ -376,6 +357,5 @@ func (d *diagnosis) health(subject string, rollout *api.Rollout, r policy.Report
 	if act == policy.NothingToDo {
 		act = "tempool pool status " + r.Pool + " says why"
 	}
-	d.add(level, "pools", subject, act, "%s", text)
-	(*d)[len(*d)-1].Runbooks = r.Runbooks()
+	d.add(level, "pools", subject, act, "%s", text).Runbooks = r.Runbooks()
 }

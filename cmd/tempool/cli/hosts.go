@@ -27,7 +27,6 @@ type hostFacts struct {
 	tempool.Host
 	status    api.HostStatus
 	statusErr error
-	gateway   tempool.GatewayCheck // of tempool doctor
 }
 
 // hosts lists the hosts, and asks the workflow of each.
