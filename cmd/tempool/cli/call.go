@@ -14,18 +14,6 @@ import (
 	"github.com/tempool/tempool"
 )
 
-// callArguments requires POOL[/N] and METHOD, and allows a body.
-func callArguments(cmd *cobra.Command, args []string) error {
-	if len(args) < 2 || len(args) > 3 {
-		return usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), argPoolOrWorker,
-			plural(len(args), "argument"))
-	}
-	if args[1] == "" {
-		return usagef("METHOD is empty; name the method to call")
-	}
-	return checkArguments([]string{argPoolOrWorker}, args[:1])
-}
-
 // callResult is the result of tempool call.
 type callResult struct {
 	Worker      string  `json:"worker"`
@@ -64,7 +52,6 @@ text or base64.`,
   cat request.json | tempool call hello greet -
   tempool call hello status --gateway http://127.0.0.1:7460
   tempool call hello status --session anna --timeout 5m -o json | jq .worker`,
-		Args: callArguments,
 	}
 	f := c.Flags()
 	f.StringVar(&options.Session, "session", "", "session of the call; prefers the worker that served the session last")

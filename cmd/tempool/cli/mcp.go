@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
 	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
@@ -270,7 +271,7 @@ func (a *app) startImported(ctx context.Context, result *importResult) error {
 				err = a.startPool(ctx, cp, s)
 			}
 			if err == nil {
-				err = a.awaitReady(ctx, cp, &readyWait{pool: p.Pool, limit: defaultWait})
+				err = a.awaitReady(ctx, cp, p.Pool, defaultWait, &ready.Tracker{})
 			}
 			gateway := ""
 			if err == nil {

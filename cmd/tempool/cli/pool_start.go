@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/ready"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -33,7 +34,7 @@ with 1. The pool keeps running and retries.`,
 			view := api.PoolWorkers{Pool: name, Size: s.Scale.Clamp(s.Pool.Size), SpecVersion: 1, Workers: []api.Worker{}}
 			return a.printMessage(view, "pool %s started; run tempool ps %[1]s to follow its workers", name)
 		}
-		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, limit: wait.limit}); err != nil {
+		if err := a.awaitReady(ctx, cp, name, wait.limit, &ready.Tracker{}); err != nil {
 			return err
 		}
 		view, err := send(ctx, a, cp.Pool(name).Workers)

@@ -60,7 +60,7 @@ too.`,
 		case slot == nil:
 			err = a.awaitRollout(ctx, cp, name, wait.limit)
 		default:
-			err = a.awaitReady(ctx, cp, before)
+			err = a.awaitReady(ctx, cp, name, wait.limit, before)
 		}
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ admin, or the socket of the agent.`,
 
 // beforeRestart prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil
 // without a single worker to wait for.
-func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFlags) (*readyWait, error) {
+func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFlags) (*ready.Tracker, error) {
 	if slot == nil || wait.skip {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFla
 	if err != nil {
 		return nil, err
 	}
-	from, starts := map[int]int64{}, map[int]int64{}
+	t := &ready.Tracker{From: map[int]int64{}, Starts: map[int]int64{}, Slots: []int{*slot}}
 	for _, w := range status.Workers {
 		if w.Slot != *slot {
 			continue
@@ -114,10 +114,9 @@ func (a *app) beforeRestart(ctx context.Context, p pool, slot *int, wait waitFla
 		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // the pool restarts a worker whose workflow was terminated
 			return nil, err
 		}
-		from[*slot], starts[*slot] = max(w.Incarnation, state.Incarnation), w.Starts
+		t.From[*slot], t.Starts[*slot] = max(w.Incarnation, state.Incarnation), w.Starts
 	}
-	return &readyWait{pool: p.Name(), limit: wait.limit,
-		Tracker: ready.Tracker{From: from, Starts: starts, Slots: []int{*slot}}}, nil
+	return t, nil
 }
 
 // workerSignal is a signal that changes the state of workers, with its command.
