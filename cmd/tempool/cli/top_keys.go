@@ -106,7 +106,7 @@ func (m top) open(kind topKind) (tea.Model, tea.Cmd) {
 		return m, nil
 	}
 	m.page = &topPage{kind, worker}
-	m.lines, m.pageErr, m.firstLine, m.loaded, m.asking, m.note = nil, "", 0, false, true, ""
+	m.lines, m.pageErr, m.firstLine, m.asking, m.note = nil, "", 0, true, ""
 	m.followEnd = kind == topLogs
 	return m, m.ask.text(*m.page)
 }

@@ -33,9 +33,8 @@ type top struct {
 	typing bool // the keys go to the filter
 
 	page       *topPage // of one worker; nil for the table
-	lines      []string
+	lines      []string // nil before the text of the page has come
 	pageErr    string
-	loaded     bool // the text of the page has come
 	asking     bool // its next text is being read
 	firstLine  int
 	followEnd  bool   // the page shows its end when lines come
@@ -92,7 +91,7 @@ func (m top) filled(text topText) top {
 	if m.page == nil || *m.page != text.page {
 		return m
 	}
-	m.asking, m.loaded, m.pageErr = false, true, text.err
+	m.asking, m.pageErr = false, text.err
 	if text.err == "" || len(text.lines) > 0 {
 		m.lines = text.lines
 	}

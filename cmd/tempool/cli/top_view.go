@@ -165,9 +165,9 @@ func pad(text string, width int) string {
 // viewPage is the visible part of a page's text.
 func (m top) viewPage() []string {
 	switch {
-	case !m.loaded:
+	case m.lines == nil:
 		return []string{faintStyle.Render("asking …")}
-	case len(m.lines) == 0 && m.pageErr == "":
+	case len(m.lines) == 0:
 		return []string{faintStyle.Render("nothing yet")}
 	}
 	last := min(m.firstLine+m.bodyHeight(), len(m.lines))
