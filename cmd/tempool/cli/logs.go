@@ -79,16 +79,13 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 		unread = err
 		a.warn(fmt.Sprintf("no logs from the gateway at %s: %s", redact.URLs(endpoint), message(err)))
 	}
-	out := bufio.NewWriter(a.out)
-	var failed error
+	out := bufio.NewWriter(a.out) // Flush returns the error of the first write that failed
 	lines := 0
 	yield := func(line api.LogLine) {
 		lines++
-		if err := a.printLogLine(out, line, o.Worker == nil); failed == nil {
-			failed = err
-		}
-		if o.Follow && failed == nil {
-			failed = out.Flush()
+		a.printLogLine(out, line, o.Worker == nil)
+		if o.Follow {
+			_ = out.Flush()
 		}
 	}
 	limited, cancel := context.WithCancel(ctx)
@@ -102,17 +99,16 @@ func (a *app) printLogs(ctx context.Context, p pool, o tempool.LogOptions) error
 		return nil
 	case err != nil:
 		return err
-	case failed != nil:
-		return failed
 	case lines == 0 && unread != nil && !o.Follow:
 		return unread
 	}
 	return out.Flush()
 }
 
-func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) error {
+func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) {
 	if a.format == formatJSON {
-		return writeJSONLine(out, line)
+		_ = writeJSONLine(out, line)
+		return
 	}
 	text, worker := line.Text, ""
 	if a.outTerminal {
@@ -121,7 +117,6 @@ func (a *app) printLogLine(out *bufio.Writer, line api.LogLine, named bool) erro
 	if named {
 		worker = line.Worker + " "
 	}
-	_, err := fmt.Fprintf(out, "%s %s#%d %s: %s\n", line.At.UTC().Format("2006-01-02T15:04:05.000Z"), worker,
+	fmt.Fprintf(out, "%s %s#%d %s: %s\n", line.At.UTC().Format("2006-01-02T15:04:05.000Z"), worker,
 		line.Incarnation, line.Stream, text)
-	return err
 }

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,32 +114,20 @@ func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 	return err
 }
 
-// printable shows control characters, which could change the terminal, as they are written in Go; a tab stays. Names,
-// reasons and output of programs are written by others.
-func printable(text string) string { return escape(text, isControl) }
+// Control characters, which could change the terminal, but for the tab, and in texts of several lines the line's end.
+var (
+	controls        = regexp.MustCompile(`[^\P{Cc}\t]`)
+	controlsInLines = regexp.MustCompile(`[^\P{Cc}\t\n]`)
+)
+
+// printable shows control characters as they are written in Go. Names, reasons and output of programs are written by
+// others.
+func printable(text string) string { return controls.ReplaceAllStringFunc(text, written) }
 
 // printableLines is printable for a text of several lines.
-func printableLines(text string) string {
-	return escape(text, func(r rune) bool { return isControl(r) && r != '\n' })
-}
+func printableLines(text string) string { return controlsInLines.ReplaceAllStringFunc(text, written) }
 
-func isControl(r rune) bool { return unicode.IsControl(r) && r != '\t' }
-
-// escape writes the characters that isUnsafe names as they are written in Go.
-func escape(text string, isUnsafe func(rune) bool) string {
-	if strings.IndexFunc(text, isUnsafe) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if isUnsafe(r) {
-			fmt.Fprintf(&b, `\x%02x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+func written(control string) string { return fmt.Sprintf(`\x%02x`, []rune(control)[0]) }
 
 // printMessage prints the result of a command: value as JSON, or one line of text.
 func (a *app) printMessage(value any, format string, args ...any) error {

@@ -35,7 +35,7 @@ var topColumns = []topColumn{
 		most(func(w api.Worker) float64 { return w.AvgCallTimeMS })},
 	{"UPTIME", 7, func(w api.Worker) string { return formatDuration(seconds(w.UptimeS)) },
 		most(func(w api.Worker) float64 { return w.UptimeS })},
-	{"FAILS IN", 9, failsIn, most(soonest)},
+	{"FAILS IN", 9, func(w api.Worker) string { return formatDuration(seconds(w.FailsInS)) }, most(soonest)},
 	{"RESTARTS", 9, func(w api.Worker) string { return fmt.Sprint(w.Restarts) },
 		most(func(w api.Worker) int64 { return w.Restarts })},
 	{"HOST", 12, func(w api.Worker) string { return orDash(w.Host) },
@@ -61,14 +61,6 @@ func byTrouble(a, b api.Worker) int {
 		return map[bool]int{false: -1, true: 1}[in]
 	}
 	return cmp.Compare(a.State, b.State)
-}
-
-// failsIn is how long a worker takes to a limit at the present trend, if that is in sight.
-func failsIn(w api.Worker) string {
-	if w.FailsInS <= 0 {
-		return dash
-	}
-	return formatDuration(seconds(w.FailsInS))
 }
 
 // soonest is the greater the nearer the failure of a worker is, and 0 if none is in sight.

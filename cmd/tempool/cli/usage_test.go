@@ -243,11 +243,7 @@ func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 		"checkin x --outcome o":    {"ok", "error", "close"},
 	} {
 		t.Run(line, func(t *testing.T) {
-			args := strings.Fields(strings.TrimSuffix(line, "1~"))
-			if strings.HasSuffix(line, "~") {
-				args = append(args, "")
-			}
-			r := succeed(t, f, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
+			r := succeed(t, f, append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Fields(line)...)...)
 			var offered []string
 			for _, word := range strings.Fields(r.out) {
 				if !strings.HasPrefix(word, ":") {
