@@ -184,18 +184,8 @@ func (m *month) update(ctx context.Context, name string, argument any) error {
 	return handle.Get(ctx, nil)
 }
 
-// currentRun is the ID of the newest run of a workflow.
-func (m *month) currentRun(ctx context.Context, id string) (string, error) {
-	answer, err := m.client.Temporal().DescribeWorkflowExecution(ctx, id, "")
-	return answer.GetWorkflowExecutionInfo().GetExecution().GetRunId(), err
-}
-
 func (m *month) terminate(ctx context.Context, id string) (string, error) {
-	run, err := m.currentRun(ctx, id)
-	if err != nil {
-		return id, err
-	}
-	return id, m.client.Temporal().TerminateWorkflow(ctx, id, run, monthReason)
+	return id, m.client.Temporal().TerminateWorkflow(ctx, id, "", monthReason)
 }
 
 // ensurePool starts the pool if it does not run.

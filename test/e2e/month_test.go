@@ -17,9 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/history/v1"
-	"go.temporal.io/api/workflow/v1"
-	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -244,14 +241,16 @@ func (m *month) check() {
 		require.Empty(t, string(notes), "calls under two leases")
 	}
 	longest, closed := map[string]int64{}, map[string]int{}
-	for _, e := range m.executions("") {
+	for _, e := range m.executions(t.Context(), "") {
 		kind := e.GetType().GetName()
 		closed[kind+" "+strings.TrimPrefix(e.GetStatus().String(), "WORKFLOW_EXECUTION_STATUS_")]++
 		longest[kind] = max(longest[kind], e.GetHistoryLength())
 		switch e.GetStatus() {
 		case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_FAILED,
 			enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-			event := m.lastEvent(e)
+			events, err := m.readHistory(t.Context(), e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
+			require.NoError(t, err)
+			event := events[len(events)-1] // how it was closed
 			moves := kind == api.WorkflowEvacuateWorker || kind == api.WorkflowRebalanceSessions
 			if moves && e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED {
 				// Its result: it moves no sessions of a pool that ends, or does not answer, meanwhile.
@@ -298,37 +297,11 @@ func (m *month) requireProcesses() {
 // open are the IDs of the open workflows but the sweeper's.
 func (m *month) open() []string {
 	var ids []string
-	for _, e := range m.executions("ExecutionStatus = 'Running'") {
+	for _, e := range m.executions(m.t.Context(), "ExecutionStatus = 'Running'") {
 		if id := e.GetExecution().GetWorkflowId(); e.GetType().GetName() != api.WorkflowSweeper {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-func (m *month) executions(query string) []*workflow.WorkflowExecutionInfo {
-	var all []*workflow.WorkflowExecutionInfo
-	var page []byte
-	for {
-		answer, err := m.client.Temporal().ListWorkflow(m.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
-			Namespace: m.client.Namespace(), Query: query, NextPageToken: page,
-		})
-		require.NoError(m.t, err)
-		all = append(all, answer.GetExecutions()...)
-		if page = answer.GetNextPageToken(); len(page) == 0 {
-			return all
-		}
-	}
-}
-
-// lastEvent is how a run was closed.
-func (m *month) lastEvent(e *workflow.WorkflowExecutionInfo) *history.HistoryEvent {
-	iterator := m.client.Temporal().GetWorkflowHistory(m.t.Context(), e.GetExecution().GetWorkflowId(),
-		e.GetExecution().GetRunId(), false,
-		enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
-	require.True(m.t, iterator.HasNext())
-	event, err := iterator.Next()
-	require.NoError(m.t, err)
-	return event
 }

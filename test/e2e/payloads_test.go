@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -33,32 +37,35 @@ func sealedEnv(t *testing.T) (env *testEnv, keys string) {
 	return env, keys
 }
 
+// executions are the runs that visibility has, of all workflows or by a query.
+func (env *testEnv) executions(ctx context.Context, query string) (all []*workflow.WorkflowExecutionInfo) {
+	env.t.Helper()
+	for page := []byte(nil); ; {
+		answer, err := env.client.Temporal().ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Namespace: env.client.Namespace(), Query: query, NextPageToken: page,
+		})
+		require.NoError(env.t, err)
+		all = append(all, answer.GetExecutions()...)
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return all
+		}
+	}
+}
+
 // stored returns what Temporal stores of all workflows: histories, memos, pending activities. It fails the test if a
 // run has ended.
-func (env *testEnv) stored() []byte {
+func (env *testEnv) stored() (all []byte) {
 	env.t.Helper()
-	temporal := env.client.Temporal()
-	list, err := temporal.ListWorkflow(env.t.Context(),
-		&workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
-	require.NoError(env.t, err)
-	all, err := protojson.Marshal(list)
-	require.NoError(env.t, err)
-	for _, run := range list.GetExecutions() {
+	for _, run := range env.executions(env.t.Context(), "") {
+		id, runID := run.GetExecution().GetWorkflowId(), run.GetExecution().GetRunId()
 		require.Contains(env.t, []enums.WorkflowExecutionStatus{enums.WORKFLOW_EXECUTION_STATUS_RUNNING,
-			enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW},
-			run.GetStatus(), "%s", run.GetExecution().GetWorkflowId())
-		execution := run.GetExecution()
-		details, err := temporal.DescribeWorkflowExecution(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId())
+			enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW}, run.GetStatus(), id)
+		details, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, runID)
 		require.NoError(env.t, err)
-		text, err := protojson.Marshal(details)
+		events, err := env.readHistory(env.t.Context(), id, runID)
 		require.NoError(env.t, err)
-		all = append(all, text...)
-		pages := temporal.GetWorkflowHistory(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId(), false,
-			enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for pages.HasNext() {
-			event, err := pages.Next()
-			require.NoError(env.t, err)
-			text, err := protojson.Marshal(event)
+		for _, part := range []proto.Message{run, details, &history.History{Events: events}} {
+			text, err := protojson.Marshal(part)
 			require.NoError(env.t, err)
 			all = append(all, text...)
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/history/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tempool/tempool/api"
@@ -41,10 +40,7 @@ func (env *testEnv) recordHistories() {
 		return
 	}
 	require.NoError(t, os.MkdirAll(*record, 0o755))
-	answer, err := env.client.Temporal().ListWorkflow(context.Background(),
-		&workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
-	require.NoError(t, err)
-	for _, execution := range answer.GetExecutions() {
+	for _, execution := range env.executions(context.Background(), "") {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
 		subject, ours := strings.CutPrefix(id, "tempool/")
 		if !ours { // users choose the IDs of Execute and Scale
