@@ -53,28 +53,21 @@ func TestAServerProcessOfTheClusterIsKilledUnderLoad(t *testing.T) {
 		group.Go(func() { leases.run(ctx, fmt.Sprint("holder ", i)) })
 	}
 	var answered atomic.Int64
-	callers := make([]*soakCaller, len(hosts))
-	for i := range callers {
-		c := &soakCaller{client: env.gatewayClient(hosts[i]), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
-		callers[i] = c
+	calls := newSoakCalls()
+	for i, host := range hosts {
+		client := env.gatewayClient(host)
 		group.Go(func() {
 			pace := time.NewTicker(2 * time.Millisecond) // leaves the machine to the cluster
 			defer pace.Stop()
-			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
+			for n := 0; ctx.Err() == nil && calls.call(client, fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
 				answered.Add(1)
 				<-pace.C
 			}
 		})
 	}
 	group.Go(func() {
-		for every := time.NewTicker(4 * time.Second); ; {
-			select {
-			case <-every.C:
-				killRandomWorker(hosts[rand.N(len(hosts))])
-			case <-ctx.Done():
-				every.Stop()
-				return
-			}
+		for wait(ctx, 4*time.Second) {
+			killRandomWorker(hosts[rand.N(len(hosts))])
 		}
 	})
 
@@ -99,9 +92,7 @@ func TestAServerProcessOfTheClusterIsKilledUnderLoad(t *testing.T) {
 	}
 	cancel()
 	group.Wait()
-	for _, c := range callers {
-		require.NoError(t, c.err)
-	}
+	require.NoError(t, calls.err)
 	leases.requireExclusive(t)
 	t.Logf("%d leases, %d calls under them", leases.granted.Load(), leases.called.Load())
 	env.waitReady(pool, s.Pool.Size)

@@ -26,6 +26,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
+	interruptible "github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -376,12 +377,11 @@ func withAndWithoutSurge(t *testing.T, test func(t *testing.T, surge bool)) {
 // sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a
 // test needs.
 func sleep(t *testing.T, d time.Duration) {
-	select {
-	case <-t.Context().Done():
-		require.FailNow(t, "the test is over")
-	case <-time.After(d):
-	}
+	require.True(t, wait(t.Context(), d), "the test is over")
 }
+
+// wait waits for d and returns true, or returns false as soon as ctx ends.
+func wait(ctx context.Context, d time.Duration) bool { return interruptible.For(ctx.Done(), d) }
 
 // asked asks the Temporal server until it answers: a request gives up after ten seconds, and a machine may stall for
 // longer.

@@ -95,14 +95,7 @@ func attackIsolation(t *testing.T, by string) {
 	// patient lasts until the holder on a slow machine has called, too
 	patient, end := context.WithTimeout(t.Context(), *soak+waitTimeout)
 	defer end()
-	lasts := func(d time.Duration) bool { // the attack, for so long
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(d):
-			return true
-		}
-	}
+	lasts := func(d time.Duration) bool { return wait(ctx, d) } // the attack, for so long
 	var group sync.WaitGroup
 	var answered, leased, uses, kills, templates atomic.Int64
 	whose := func() (name, key string) {

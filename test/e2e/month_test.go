@@ -124,14 +124,6 @@ func TestACompressedMonth(t *testing.T) {
 	m.check()
 }
 
-// wait waits for d or the end of ctx.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // result counts how something ended, by its code.
 func (m *month) result(what string, err error) {
 	m.mu.Lock()

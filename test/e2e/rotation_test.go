@@ -129,10 +129,7 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 			if status, err := pool.Status(watching); err == nil {
 				fewest = min(fewest, status.Ready)
 			}
-			select {
-			case <-watching.Done():
-			case <-time.After(pause(asked, 20*time.Millisecond)):
-			}
+			wait(watching, pause(asked, 20*time.Millisecond))
 		}
 		least <- fewest
 	}()

@@ -250,10 +250,7 @@ func demandOfALostHost(env *testEnv) {
 			for killed.Err() == nil { // a gateway that has just started may not know the pool yet
 				_, _, _ = send(t.Context(), gateway, http.MethodPost, "/v1/pools/lose/leases",
 					`{"holder": "x", "wait_ms": 60000}`)
-				select {
-				case <-killed.Done():
-				case <-time.After(50 * time.Millisecond):
-				}
+				wait(killed, 50*time.Millisecond)
 			}
 		})
 	}

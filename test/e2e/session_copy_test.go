@@ -30,15 +30,10 @@ type sessionCounter struct {
 	notFound     atomic.Bool // the gateway returned 404 after it had acknowledged a number
 }
 
-// count increments the number until stop is closed. It repeats a failed update with the same number, since the update
-// may have happened.
-func (c *sessionCounter) count(stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(5 * time.Millisecond):
-		}
+// count increments the number until ctx ends. It repeats a failed update with the same number, since the update may have
+// happened.
+func (c *sessionCounter) count(ctx context.Context) {
+	for wait(ctx, 5*time.Millisecond) {
 		next := c.acknowledged.Load() + 1
 		switch status, _ := c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)); status {
 		case http.StatusOK:
@@ -78,12 +73,13 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	file := pythonSpec("moving", 1, "sessions.py")
 	pool := env.startPool(file)
 	const counters = 6
-	stop := make(chan struct{})
+	counting, stop := context.WithCancel(t.Context())
+	defer stop()
 	var group sync.WaitGroup
 	all := make([]*sessionCounter, counters)
 	for i := range all {
 		all[i] = &sessionCounter{client: env.gatewayClient("moving"), id: fmt.Sprint("count", i)}
-		group.Go(func() { all[i].count(stop) })
+		group.Go(func() { all[i].count(counting) })
 	}
 	// noneLost waits for one more acknowledged update of every counter, and requires that no acknowledged update is lost.
 	noneLost := func(when string) {
@@ -151,7 +147,7 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	out, _ := env.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
 	require.Contains(t, out, "no copy of sessions is running")
 	noneLost("finished")
-	close(stop)
+	stop()
 	group.Wait()
 	a.stop()
 

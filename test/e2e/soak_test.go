@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -31,52 +32,61 @@ const (
 	soakTimeout = 5 * time.Second // of one call
 )
 
-// soakCaller makes one call after the other and counts the results.
-type soakCaller struct {
-	client     *http.Client
+// soakCalls are the results of the calls of all callers.
+type soakCalls struct {
+	mu         sync.Mutex
 	ok         int64
 	started    map[api.Code]int64 // failed calls that a worker may have started
 	notStarted map[api.Code]int64 // failed calls that no worker started; each was repeated
 	longest    time.Duration
-	err        error // an unexpected result, which stops the caller
+	err        error // an unexpected result, which stops its caller
+}
+
+func newSoakCalls() *soakCalls {
+	return &soakCalls{started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
 }
 
 // call makes one call, and repeats it while no worker started it. It returns false after an unexpected result.
-func (s *soakCaller) call(body string) bool {
+func (s *soakCalls) call(client *http.Client, body string) bool {
 	for {
 		began := time.Now()
-		response, answer, err := send(context.Background(), s.client, http.MethodPost, "/v1/pools/soak/call/echo", body,
+		response, answer, err := send(context.Background(), client, http.MethodPost, "/v1/pools/soak/call/echo", body,
 			api.HeaderTimeout, fmt.Sprint(soakTimeout.Milliseconds()))
-		took := time.Since(began)
-		s.longest = max(s.longest, took)
-		switch {
-		case err != nil:
-			s.err = err
-		case took > soakTimeout+30*time.Second: // far beyond its timeout
-			s.err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
-		case response.StatusCode == http.StatusOK && answer == body:
-			s.ok++
-			return true
-		case response.StatusCode == http.StatusOK:
-			s.err = fmt.Errorf("%q was answered to %q", answer, body)
+		if over, expected := s.count(response, answer, body, time.Since(began), err); over {
+			return expected
 		}
-		if s.err != nil {
-			return false
-		}
-		var problem struct {
-			Code    api.Code
-			Started *bool
-		}
-		if err := json.Unmarshal([]byte(answer), &problem); err != nil || problem.Code == "" || problem.Started == nil {
-			s.err = fmt.Errorf("%s with no coded error that says whether the call was started: %s", response.Status, answer)
-			return false
-		}
-		if *problem.Started {
-			s.started[problem.Code]++
-			return true
-		}
-		s.notStarted[problem.Code]++
 	}
+}
+
+// count counts a result, and reports whether the call is over and whether that is as it should be.
+func (s *soakCalls) count(r *http.Response, answer, body string, took time.Duration, err error) (over, expected bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.longest = max(s.longest, took)
+	var problem struct {
+		Code    api.Code
+		Started *bool
+	}
+	switch {
+	case err != nil:
+	case took > soakTimeout+30*time.Second: // far beyond its timeout
+		err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
+	case r.StatusCode == http.StatusOK && answer == body:
+		s.ok++
+		return true, true
+	case r.StatusCode == http.StatusOK:
+		err = fmt.Errorf("%q was answered to %q", answer, body)
+	case json.Unmarshal([]byte(answer), &problem) != nil || problem.Code == "" || problem.Started == nil:
+		err = fmt.Errorf("%s with no coded error that says whether the call was started: %s", r.Status, answer)
+	case *problem.Started:
+		s.started[problem.Code]++
+		return true, true
+	default:
+		s.notStarted[problem.Code]++
+		return false, true
+	}
+	s.err = errors.Join(s.err, err)
+	return true, false
 }
 
 // killRandomWorker kills one process of a host's workers. It returns false if there was none.
@@ -98,41 +108,27 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 
 	ctx, cancel := context.WithTimeout(t.Context(), *soak)
 	defer cancel()
-	callers := make([]*soakCaller, soakCallers)
+	sum := newSoakCalls()
 	var group sync.WaitGroup
-	for i := range callers {
-		c := &soakCaller{client: env.gatewayClient("soak"), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
-		callers[i] = c
+	for i := range soakCallers {
+		client := env.gatewayClient("soak")
 		group.Go(func() {
-			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
+			for n := 0; ctx.Err() == nil && sum.call(client, fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
 			}
 		})
 	}
 	kills := 0
-	for every := time.NewTicker(time.Second); ctx.Err() == nil; {
-		select {
-		case <-every.C:
-			if killRandomWorker("soak") {
-				kills++
-			}
-		case <-ctx.Done():
-			every.Stop()
+	for wait(ctx, time.Second) {
+		if killRandomWorker("soak") {
+			kills++
 		}
 	}
 	group.Wait()
 
-	sum := soakCaller{started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
+	require.NoError(t, sum.err)
 	var interrupted int64
-	for _, c := range callers {
-		require.NoError(t, c.err)
-		sum.ok, sum.longest = sum.ok+c.ok, max(sum.longest, c.longest)
-		for code, n := range c.started {
-			sum.started[code] += n
-			interrupted += n
-		}
-		for code, n := range c.notStarted {
-			sum.notStarted[code] += n
-		}
+	for _, n := range sum.started {
+		interrupted += n
 	}
 	t.Logf("%d kills; %d calls answered, the longest took %s; failed after start: %v; not started and repeated: %v",
 		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)

@@ -178,11 +178,7 @@ func callUntilStarted(ctx context.Context, pool *tempool.Pool, method string, bo
 		if !errors.As(err, &coded) || coded.Started || ctx.Err() != nil {
 			return answer, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(20 * time.Millisecond):
-		}
+		wait(ctx, 20*time.Millisecond)
 	}
 }
 
