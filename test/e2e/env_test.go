@@ -438,14 +438,31 @@ func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.Stat
 
 // history returns the newest transitions of a worker, oldest first. A query may get no answer while an agent is being
 // replaced.
-func (env *testEnv) history(pool *tempool.Pool, slot int) (history []lifecycle.Transition) {
+func (env *testEnv) history(pool *tempool.Pool, slot int) []lifecycle.Transition {
+	env.t.Helper()
+	return env.waitHistory(pool, slot, "one", func(history []lifecycle.Transition) bool { return len(history) > 0 })
+}
+
+// waitHistory waits until the newest transitions of a worker are as described.
+func (env *testEnv) waitHistory(pool *tempool.Pool, slot int, what string,
+	holds func([]lifecycle.Transition) bool) (history []lifecycle.Transition) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
 		var err error
 		history, err = pool.History(env.t.Context(), slot)
-		return err == nil && len(history) > 0
-	}, waitTimeout, 30*time.Millisecond, "worker %d does not answer", slot)
+		return err == nil && holds(history)
+	}, waitTimeout, 20*time.Millisecond, "worker %d has no history with %s: %+v", slot, what, &history)
 	return history
+}
+
+// noted are the reasons of the transitions of a kind.
+func noted(history []lifecycle.Transition, kind lifecycle.EventKind) (reasons []string) {
+	for _, transition := range history {
+		if transition.Event == kind {
+			reasons = append(reasons, transition.Reason)
+		}
+	}
+	return reasons
 }
 
 // ownPath is a folder in the PATH of the agents of this process, and so of their workers. It does not exist.

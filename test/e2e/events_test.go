@@ -83,8 +83,9 @@ func (s *eventStream) steps(worker string) (steps []string) {
 // await waits until the events of a worker contain these steps in this order, perhaps with others between them.
 func (s *eventStream) await(worker string, wanted ...string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return holdsInOrder(s.steps(worker), wanted) }, waitTimeout, 50*time.Millisecond,
-		"%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
+	var steps []string
+	require.Eventually(s.t, func() bool { steps = s.steps(worker); return holdsInOrder(steps, wanted) }, waitTimeout,
+		50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, &steps)
 }
 
 // awaitReported waits until the transitions that a reader has got are all of the history of a pool's first worker, in
@@ -118,13 +119,6 @@ func holdsInOrder(steps, wanted []string) bool {
 		}
 	}
 	return len(wanted) == 0
-}
-
-// deferredSteps prints what has arrived when a test fails.
-type deferredSteps eventStream
-
-func (d *deferredSteps) String() string {
-	return strings.Join((*eventStream)(d).steps("watched/0"), " ")
 }
 
 // A stream and a webhook have all that happens to a worker, up to the end of the agent.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -40,21 +41,12 @@ func running(t *testing.T, pid int) bool {
 }
 
 // requireTakenOver waits until each worker has recorded exactly so many take-overs.
-func requireTakenOver(t *testing.T, pool *tempool.Pool, size, times int) {
-	t.Helper()
+func (env *testEnv) requireTakenOver(pool *tempool.Pool, size, times int) {
+	env.t.Helper()
 	for slot := range size {
-		var last []lifecycle.Transition
-		require.Eventually(t, func() bool {
-			history, err := pool.History(t.Context(), slot)
-			last = history
-			n := 0
-			for _, transition := range history {
-				if transition.Event == lifecycle.EventKind(lifecycle.TakenOver) {
-					n++
-				}
-			}
-			return err == nil && n == times
-		}, waitTimeout, 50*time.Millisecond, "worker %d was taken over %d times: %+v", slot, times, &last)
+		env.waitHistory(pool, slot, fmt.Sprint(times, " take-overs"), func(history []lifecycle.Transition) bool {
+			return len(noted(history, lifecycle.EventKind(lifecycle.TakenOver))) == times
+		})
 	}
 }
 
@@ -123,7 +115,7 @@ func TestAnAgentIsUpgradedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 		current.stop()
 		t.Logf("agent %d stopped in %s", turn, time.Since(began))
 		current = env.startAgent("keeper", "--capacity", "4", "--keep-processes")
-		requireTakenOver(t, pool, size, turn)
+		env.requireTakenOver(pool, size, turn)
 		t.Logf("workers know the next agent after %s", time.Since(began))
 		goOn("the next agent")
 		require.Equal(t, before, env.pids(pool, size), "no process restarts")
@@ -179,7 +171,7 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 	second.stop()
 	start("2.0")
 	env.promote("2.0")
-	requireTakenOver(t, pool, 2, 1)
+	env.requireTakenOver(pool, 2, 1)
 	require.Equal(t, before, env.pids(pool, 2), "no process restarts")
 	callLease(t, held, "echo")
 	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
@@ -249,7 +241,7 @@ func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 		return v.Workers[0].CallsCut == 1 && v.Workers[0].RequestsServed == 2
 	})
 
-	requireTakenOver(t, frozen, 1, 1)
+	env.requireTakenOver(frozen, 1, 1)
 	require.Equal(t, pid, env.waitState(frozen, 0, lifecycle.Suspended).PID)
 	require.True(t, stoppedProcess(t, pid))
 	env.signal(frozen, 0, api.SignalResume, "")
@@ -295,7 +287,7 @@ func TestAHostsWorkflowThatIsTerminatedForgetsNoWorker(t *testing.T) {
 	current.stop()
 	terminate()
 	current = env.startAgent("between", "--keep-processes")
-	requireTakenOver(t, pool, 2, 1)
+	env.requireTakenOver(pool, 2, 1)
 	require.Equal(t, before, env.pids(pool, 2))
 
 	kept := env.waitReady(pool, 2).Workers

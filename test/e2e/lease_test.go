@@ -195,15 +195,10 @@ func resetAfterALease(env *testEnv) {
 	pool := env.startPool(s)
 	before := env.waitState(pool, 0, lifecycle.Ready)
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
-	var last lifecycle.Transition
-	require.Eventually(t, func() bool {
-		history, err := pool.History(t.Context(), 0)
-		if err == nil {
-			last = history[len(history)-1]
-		}
-		return last.Event == lifecycle.ProbePassed
-	}, waitTimeout, 50*time.Millisecond)
-	require.Contains(t, last.Reason, "process reset")
+	history := env.waitHistory(pool, 0, "a probe at its end", func(history []lifecycle.Transition) bool {
+		return history[len(history)-1].Event == lifecycle.ProbePassed
+	})
+	require.Contains(t, history[len(history)-1].Reason, "process reset")
 	after := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
 	env.requireFenced("host", lease.ID+"~"+lease.Token)

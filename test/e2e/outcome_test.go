@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,14 +19,11 @@ import (
 // waitState, it misses no state that the worker has left again.
 func (env *testEnv) waitTransition(pool *tempool.Pool, slot int, to lifecycle.State, reason string) {
 	env.t.Helper()
-	var history []lifecycle.Transition
-	require.Eventually(env.t, func() bool {
-		var err error
-		history, err = pool.History(env.t.Context(), slot)
-		return err == nil && slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
+	env.waitHistory(pool, slot, fmt.Sprintf("%s because of %q", to, reason), func(history []lifecycle.Transition) bool {
+		return slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 			return step.To == to && !step.IsNote() && strings.Contains(step.Reason, reason)
 		})
-	}, waitTimeout, 50*time.Millisecond, "worker %d has not become %s because of %q: %+v", slot, to, reason, &history)
+	})
 }
 
 // obstinateSpec is the spec of a pool whose only worker does not end on SIGTERM.

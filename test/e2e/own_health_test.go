@@ -40,12 +40,7 @@ func illProgram(env *testEnv) {
 	// Its pings fail from now on.
 	view := env.waitLater(pool, "the process is replaced", lease.Incarnation)
 	require.Len(t, view.Workers, 1)
-	history := env.history(pool, 0)
-	var replaced string
-	for _, transition := range history {
-		if transition.Event == lifecycle.Unhealthy {
-			replaced = transition.Reason
-		}
-	}
-	require.Contains(t, replaced, "RuntimeError: the GPU is gone")
+	replaced := noted(env.history(pool, 0), lifecycle.Unhealthy)
+	require.NotEmpty(t, replaced)
+	require.Contains(t, replaced[len(replaced)-1], "RuntimeError: the GPU is gone")
 }

@@ -110,14 +110,10 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	}
 	said := func(pattern string) { // at once: a history keeps the newest transitions only
 		t.Helper()
-		reasons := ""
-		require.Eventually(t, func() bool {
-			history, err := pool.History(t.Context(), 0)
-			for _, step := range history {
-				reasons += step.Reason + "\n"
-			}
-			return err == nil && regexp.MustCompile(pattern).MatchString(reasons)
-		}, waitTimeout, time.Millisecond, "no reason matches %s", pattern)
+		env.waitHistory(pool, 0, pattern, func(history []lifecycle.Transition) bool {
+			return slices.ContainsFunc(history,
+				func(step lifecycle.Transition) bool { return regexp.MustCompile(pattern).MatchString(step.Reason) })
+		})
 	}
 	// With surge, no worker is ever out of service in the roster.
 	least := make(chan int, 1)

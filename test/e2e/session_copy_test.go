@@ -30,8 +30,8 @@ type sessionCounter struct {
 	notFound     atomic.Bool // the gateway returned 404 after it had acknowledged a number
 }
 
-// count increments the number until ctx ends. It repeats a failed update with the same number, since the update may have
-// happened.
+// count increments the number until ctx ends. It repeats a failed update with the same number, since the update may
+// have happened.
 func (c *sessionCounter) count(ctx context.Context) {
 	for wait(ctx, 5*time.Millisecond) {
 		next := c.acknowledged.Load() + 1

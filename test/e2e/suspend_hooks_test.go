@@ -16,22 +16,6 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// requireHookFailed waits until a worker's history notes so many problems of hooks, and returns their reasons.
-func requireHookFailed(t *testing.T, pool *tempool.Pool, times int) (reasons []string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		history, err := pool.History(t.Context(), 0)
-		reasons = nil
-		for _, transition := range history {
-			if transition.Event == lifecycle.EventKind(lifecycle.HookFailed) {
-				reasons = append(reasons, transition.Reason)
-			}
-		}
-		return err == nil && len(reasons) == times
-	}, waitTimeout, 20*time.Millisecond, "the history notes %v", &reasons)
-	return reasons
-}
-
 func hooksOfASuspension(env *testEnv) {
 	t := env.t
 	gateway := env.gatewayClient("host")
@@ -75,9 +59,11 @@ func hooksOfASuspension(env *testEnv) {
 			ran, err := os.ReadFile(notes)
 			require.NoError(t, err)
 			require.Equal(t, "suspend\nresume\n", string(ran))
-			reasons := requireHookFailed(t, pool, len(c.problems))
+			const failed = lifecycle.EventKind(lifecycle.HookFailed)
+			history := env.waitHistory(pool, 0, "each problem of a hook",
+				func(history []lifecycle.Transition) bool { return len(noted(history, failed)) == len(c.problems) })
 			for i, problem := range c.problems {
-				require.Contains(t, reasons[i], problem)
+				require.Contains(t, noted(history, failed)[i], problem)
 			}
 			env.stopPool(pool)
 		})

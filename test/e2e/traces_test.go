@@ -104,31 +104,21 @@ func (r *traceReceiver) receive(w http.ResponseWriter, request *http.Request) {
 // find waits for the first span for which holds is true.
 func (r *traceReceiver) find(what string, holds func(*tracepb.Span) bool) (found *tracepb.Span) {
 	r.t.Helper()
+	var come []string
 	require.Eventually(r.t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		come = nil
 		for _, span := range r.spans {
+			come = append(come, fmt.Sprintf("%x %x < %x %s", span.TraceId[:4], span.SpanId, span.ParentSpanId, span.Name))
 			if holds(span) {
 				found = span
 				return true
 			}
 		}
 		return false
-	}, waitTimeout, 20*time.Millisecond, "no span: %s; there are\n%v", what, (*spanNames)(r))
+	}, waitTimeout, 20*time.Millisecond, "no span: %s; there are %q", what, &come)
 	return found
-}
-
-// spanNames prints the spans that have come.
-type spanNames traceReceiver
-
-func (s *spanNames) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var lines []string
-	for _, span := range s.spans {
-		lines = append(lines, fmt.Sprintf("%x %x < %x %s", span.TraceId[:4], span.SpanId, span.ParentSpanId, span.Name))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // below waits for the span with this name below the parent.
