@@ -148,27 +148,12 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 	env := newEnvWith(t)
 	env.startAgentBy([]string{"env", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY=100"},
 		"traced-host")
-	provider := sdktrace.NewTracerProvider() // the client's own: its spans go nowhere
-	tracer := provider.Tracer("test")
+	tracer := sdktrace.NewTracerProvider().Tracer("test") // the client's own: its spans go nowhere
 	s := pythonSpec("traced", 1, "slowstart.py")
 	release := filepath.Join(env.dir, "release")
 	s.Pool.Env["GATE"] = release
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	pool := env.startPool(s)
-
-	t.Run("a call", func(t *testing.T) {
-		ctx, span := tracer.Start(t.Context(), "the client's")
-		defer span.End()
-		answer, err := pool.CallRaw(ctx, "echo", []byte("hello"))
-		require.NoError(t, err)
-		require.Equal(t, "hello", string(answer))
-		id, traceID := span.SpanContext().SpanID(), span.SpanContext().TraceID()
-		request := receiver.below(id[:], traceID[:], "POST /v1/pools/{pool}/call/{method...}")
-		require.Equal(t, tracepb.Span_SPAN_KIND_SERVER, request.Kind)
-		call := receiver.below(request.SpanId, traceID[:], "traced/echo")
-		require.Equal(t, []string{"traced", "traced/0", "true"},
-			[]string{attribute(call, "tempool.pool"), attribute(call, "tempool.worker"), attribute(call, "tempool.started")})
-	})
 
 	t.Run("a cold start", func(t *testing.T) {
 		state := env.waitState(pool, 0, "ready")
