@@ -26,9 +26,7 @@ func runClient(t *testing.T, dir string, env []string, command ...string) string
 	defer cancel()
 	program := exec.CommandContext(ctx, command[0], command[1:]...)
 	program.Dir, program.Env = dir, append(os.Environ(), env...)
-	out, err := program.CombinedOutput()
-	require.NoError(t, err, string(out))
-	return string(out)
+	return outputOf(t, program)
 }
 
 // debianPython has the library of the asynchronous client.
@@ -47,7 +45,7 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 // The asynchronous clients call ten workers of two hosts, over TLS and with a token.
 func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 	env := newEnv(t)
-	cert, key, ca, _ := certify(t, env.dir, "127.0.0.1")
+	cert, key, _ := certify(t, env.dir, "127.0.0.1")
 	tokens := filepath.Join(env.dir, "tokens.toml")
 	secret, hash := access.NewSecret()
 	require.NoError(t, access.Add(tokens, access.Token{Name: "caller", SHA256: hash, Pools: []string{"called"},
@@ -69,7 +67,7 @@ func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 	gateways = slices.Compact(gateways)
 	require.Len(t, gateways, 2)
 	settings := []string{"TEMPOOL_GATEWAY=" + strings.Join(gateways, ","), "TEMPOOL_TOKEN=" + secret,
-		"TEMPOOL_CA_FILE=" + ca, "PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]}
+		"TEMPOOL_CA_FILE=" + cert, "PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]}
 	t.Run("node", func(t *testing.T) {
 		t.Log(runClient(t, ".", settings, "node", filepath.Join("testdata", "caller.mjs")))
 	})

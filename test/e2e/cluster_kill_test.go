@@ -28,9 +28,7 @@ func clusterScript(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	output, err := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "temporal-cluster.sh"),
-		args...).CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	outputOf(t, exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "temporal-cluster.sh"), args...))
 }
 
 // One after the other, each server process of the cluster is killed and started again while callers call, holders take

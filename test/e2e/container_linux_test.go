@@ -58,14 +58,12 @@ runtime = "runc"
 	require.NoError(t, os.Mkdir(files, 0o755))
 	build := exec.Command("go", "build", "-o", filepath.Join(files, "worker"), "../../sdk/go/internal/testworker")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libraries
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	outputOf(t, build)
 	for _, name := range []string{"tmp", "proc", "sys", "dev"} {
 		require.NoError(t, os.Mkdir(filepath.Join(files, name), 0o755))
 	}
 	archive := filepath.Join(dir, "fs.tar")
-	out, err = exec.Command("tar", "-C", files, "-cf", archive, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	outputOf(t, exec.Command("tar", "-C", files, "-cf", archive, "."))
 	e.run("import", archive, boxImage)
 	return e
 }
@@ -74,9 +72,7 @@ func (e engine) run(arguments ...string) string {
 	e.t.Helper()
 	cmd := exec.Command("podman", arguments...)
 	cmd.Env = append(os.Environ(), e.environment...)
-	out, err := cmd.CombinedOutput()
-	require.NoError(e.t, err, string(out))
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(outputOf(e.t, cmd))
 }
 
 // TestAContainerPoolFromItsStartToItsStop kills a container, lets a program exit unasked, restarts the worker, reads

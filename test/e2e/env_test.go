@@ -487,6 +487,14 @@ func processesWith(text string) (pids []int) {
 	return pids
 }
 
+// outputOf runs a command, which must succeed, and returns what it prints.
+func outputOf(t *testing.T, command *exec.Cmd) string {
+	t.Helper()
+	output, err := command.CombinedOutput()
+	require.NoError(t, err, "%s: %s", command, output)
+	return string(output)
+}
+
 func processAlive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
 // killProcess kills a process with SIGKILL.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -133,19 +132,15 @@ func TestExecuteCallsAPool(t *testing.T) {
 	t.Run("from the command line", func(t *testing.T) {
 		temporalCLI, err := devserver.Binary(t.Context(), nil)
 		require.NoError(t, err)
-		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
-			"--namespace", env.server.Namespace(), "--output", "json",
-			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input",
-			`{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
-		require.NoError(t, err, "%s", output)
-		var executed struct{ Result struct{ Sum int } }
-		require.NoError(t, json.Unmarshal(output, &executed), "%s", output)
+		execute := func(input string) *exec.Cmd {
+			return exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
+				"--namespace", env.server.Namespace(), "--output", "json", "--task-queue", api.TaskQueue,
+				"--type", api.WorkflowExecute, "--input", input)
+		}
+		executed := decode[struct{ Result struct{ Sum int } }](t,
+			outputOf(t, execute(`{"pool": "called", "method": "add", "params": [20, 22]}`)))
 		require.Equal(t, 42, executed.Result.Sum)
-
-		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
-			"--namespace", env.server.Namespace(),
-			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input",
-			`{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
+		output, err := execute(`{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(output), "for shell")
 	})

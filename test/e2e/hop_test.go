@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -95,17 +94,16 @@ func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
 }
 
 func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {
-	gateway := &http.Client{Transport: redirectTo(gateways[0])}
+	client := &http.Client{Transport: redirectTo(gateways[0])}
 	taken := map[string]string{}
 	for range gateways { // one gateway leases the workers of all hosts
-		var lease api.Lease
-		answer := mustRequest(t, gateway, "POST", "/v1/pools/hop/leases", `{"holder":"me","wait_ms":300000}`, "")
-		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
+		lease := decode[api.Lease](t, mustRequest(t, client, "POST", "/v1/pools/hop/leases",
+			`{"holder":"me","wait_ms":300000}`, ""))
 		taken[lease.Worker] = lease.ID + "~" + lease.Token
 	}
 	require.Len(t, taken, 3)
 	for _, id := range taken {
-		mustRequest(t, gateway, "DELETE", "/v1/leases/"+id, "", "")
+		mustRequest(t, client, "DELETE", "/v1/leases/"+id, "", "")
 	}
 	lease, err := pool.CheckoutOnce(t.Context(), slots[1],
 		tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
@@ -132,10 +130,15 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	require.NoError(t, err, answer)
 
 	// A call on a host that is killed fails, and says that it may have run. A frozen host costs one time-out.
+	type attempt struct {
+		answer string
+		err    error
+	}
 	nap := func() <-chan attempt {
 		result := make(chan attempt, 1)
 		go func() {
-			result <- tryCall(&http.Client{Transport: redirectTo(gateways[0])}, "/v1/pools/hop/call/nap", "[600]")
+			_, answer, err := send(context.Background(), client, http.MethodPost, "/v1/pools/hop/call/nap", "[600]")
+			result <- attempt{answer, err}
 		}()
 		return result
 	}
@@ -157,8 +160,9 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	agents[1].kill()
 	lost := <-there
 	require.NoError(t, lost.err)
-	require.Equal(t, api.CodeWorkerCrashed, lost.problem.Code)
-	require.True(t, lost.problem.Started)
+	problem := decode[gateway.Problem](t, lost.answer)
+	require.Equal(t, api.CodeWorkerCrashed, problem.Code)
+	require.True(t, problem.Started)
 	select {
 	case a := <-here:
 		require.Fail(t, "the call on this host ended", "%+v", a)
@@ -166,21 +170,6 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	}
 	agents[0].kill()
 	require.Error(t, (<-here).err)
-}
-
-// attempt is the result of a call: the error of the connection, or the problem that answered it.
-type attempt struct {
-	err     error
-	problem gateway.Problem
-}
-
-func tryCall(client *http.Client, path, body string) (a attempt) {
-	response, answer, err := send(context.Background(), client, http.MethodPost, path, body)
-	if err == nil && response.StatusCode >= http.StatusBadRequest {
-		err = json.Unmarshal([]byte(answer), &a.problem)
-	}
-	a.err = err
-	return a
 }
 
 // redirectTo sends requests to http://gateway to a base URL.

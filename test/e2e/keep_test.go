@@ -55,8 +55,7 @@ func (env *testEnv) install(program string) {
 	env.t.Helper()
 	env.program = filepath.Join(env.dir, "agent")
 	// nobody may write to a program that is executed
-	output, err := exec.CommandContext(env.t.Context(), "cp", program, env.program+".new").CombinedOutput()
-	require.NoError(env.t, err, "%s", output)
+	outputOf(env.t, exec.CommandContext(env.t.Context(), "cp", program, env.program+".new"))
 	require.NoError(env.t, os.Rename(env.program+".new", env.program))
 }
 

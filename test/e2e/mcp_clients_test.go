@@ -73,9 +73,7 @@ func (env *testEnv) run(program string, args ...string) string {
 	home := env.t.TempDir()
 	command.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+home, "MCP_CATALOG_PATH="+home+"/catalog.json",
 		"MCP_CONFORMANCE_SCENARIO=initialize")
-	output, err := command.CombinedOutput()
-	require.NoError(env.t, err, "%s", output)
-	return string(output)
+	return outputOf(env.t, command)
 }
 
 // The suite passes with a process for each client. On shared processes it fails where docs/mcp.md says no, which are

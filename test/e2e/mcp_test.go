@@ -144,11 +144,9 @@ func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
 	env.startAgent("mcp", "--listen", "127.0.0.1:0")
 	_, _ = env.ctl(cli.ExitOK, "mcp", "import", config, "--start", "--dir", dir)
 	t.Cleanup(func() { env.logHistories(env.client.Pool("everything"), 1) })
-	client := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"), env.mcpURL("everything"),
-		spec.MCPSession)
-	got, err := client.CombinedOutput()
-	require.NoError(t, err, "%s", got)
-	require.Contains(t, string(got), `"echo":"Echo: line`)
+	got := outputOf(t, exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"),
+		env.mcpURL("everything"), spec.MCPSession))
+	require.Contains(t, got, `"echo":"Echo: line`)
 	for _, id := range []string{api.PoolWorkflowID("everything"), api.WorkerWorkflowID("everything", 0)} {
 		events := fmt.Sprint(env.acceptedEvents(id))
 		require.Contains(t, events, "everything.env")

@@ -186,8 +186,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 		need.Program(t, "promtool")
 		cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 		cmd.Stdin = strings.NewReader(scrapeText(t, client))
-		output, err := cmd.CombinedOutput()
-		require.NoError(t, err, "promtool check metrics:\n%s", output)
+		outputOf(t, cmd)
 	})
 	for name := range s.families {
 		for _, m := range s.series(name) {

@@ -39,9 +39,7 @@ type machine struct {
 // run runs a program as root and returns its output.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-	require.NoError(t, err, "%v: %s", args, out)
-	return string(out)
+	return outputOf(t, exec.CommandContext(t.Context(), args[0], args[1:]...))
 }
 
 // newMachine makes a namespace with a link to this process's own.
@@ -77,50 +75,35 @@ func (m *machine) cut(port string) {
 
 func (m *machine) heal() { m.run("nft", "delete table inet cut") }
 
-// certify writes a certificate for addresses, signed by an authority of its own, and returns the files and a client's
+// certify writes a certificate for addresses, which is its own authority, and returns the files and a client's
 // configuration.
-func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile, caFile string, client *tls.Config) {
+func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile string, client *tls.Config) {
 	t.Helper()
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour),
-		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	require.NoError(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: ca.NotBefore,
-		NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, address := range addresses {
-		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(address))
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	trusted, err := x509.ParseCertificate(caDER)
+	trusted, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
 	client = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	client.RootCAs.AddCert(trusted)
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER),
-		write("ca.pem", "CERTIFICATE", caDER), client
-}
-
-// startAgentOn starts an agent on a machine.
-func (env *testEnv) startAgentOn(m *machine, hostID string, args ...string) *agent {
-	env.t.Helper()
-	return env.startAgentBy([]string{"ip", "netns", "exec", m.name}, hostID, args...)
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), client
 }
 
 func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
@@ -130,7 +113,7 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	_, port, err := net.SplitHostPort(env.server.Address())
 	require.NoError(t, err)
 	machines := []*machine{newMachine(t, 0), newMachine(t, 1)}
-	cert, key, _, trust := certify(t, env.dir, machines[0].its, machines[1].its)
+	cert, key, trust := certify(t, env.dir, machines[0].its, machines[1].its)
 	tokens := filepath.Join(env.dir, "tokens.toml")
 	grant := func(name string, rights ...string) string {
 		secret, hash := access.NewSecret()
@@ -143,8 +126,9 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	for i, m := range machines {
 		endpoints[i] = "https://" + net.JoinHostPort(m.its, "7460")
 		temporal := newLink(t, net.JoinHostPort(m.ours, port), dials(env.server.Address())).addr
-		env.startAgentOn(m, fmt.Sprint("machine-", i), "--address", temporal, "--listen", net.JoinHostPort(m.its, "7460"),
-			"--tls-cert", cert, "--tls-key", key, "--tokens", tokens, "--capacity", "1")
+		env.startAgentBy([]string{"ip", "netns", "exec", m.name}, fmt.Sprint("machine-", i), "--address", temporal,
+			"--listen", net.JoinHostPort(m.its, "7460"), "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
+			"--capacity", "1")
 	}
 	client, err := tempool.Dial(t.Context(),
 		tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), GatewayToken: secret, GatewayTLS: trust})

@@ -24,10 +24,6 @@ func sharedProgram(env *testEnv) {
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
 	require.NoError(t, err)
 	example.Env = append(os.Environ(), "PYTHONPATH="+sdk)
-	out, err := example.CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Regexp(
-		t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: `+
-			`trained by programs/\d, \d+ pieces classified\.\n$`, string(
-			out))
+	require.Regexp(t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}`+
+		`The session says: trained by programs/\d, \d+ pieces classified\.\n$`, outputOf(t, example))
 }

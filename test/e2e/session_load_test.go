@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/sessions"
@@ -171,12 +172,7 @@ func countSessions(t *testing.T, c *http.Client) int {
 	t.Helper()
 	var ids []string
 	for after := ""; ; {
-		var page struct {
-			Sessions []struct{ ID string }
-			Next     string
-		}
-		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "GET", "/v1/sessions?limit=1000&after="+after, "", "")),
-			&page))
+		page := decode[tempool.SessionList](t, mustRequest(t, c, "GET", "/v1/sessions?limit=1000&after="+after, "", ""))
 		for _, s := range page.Sessions {
 			ids = append(ids, s.ID)
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -34,11 +33,9 @@ func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers strin
 }
 
 // storeInSession stores a value in the memory of the session's worker, and returns the worker.
-func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
+func storeInSession(t *testing.T, c *http.Client, pool, session, value string) string {
 	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`,
-		session)), &worker))
-	return worker
+	return decode[string](t, mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session))
 }
 
 // hooksOf returns the hooks that ran on a worker. It leases the worker to reach it.

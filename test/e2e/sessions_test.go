@@ -66,12 +66,11 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	// Another worker takes over what one worker learned, immediately after the first one dies.
 	call("learn", `["add",[1,2,3]]`, "mine")
 	type done struct{ Result, PID int }
-	var first, second done
-	require.NoError(t, json.Unmarshal([]byte(call("perform", `["add",10]`, "mine")), &first))
+	var second done
+	first := decode[done](t, call("perform", `["add",10]`, "mine"))
 	require.Equal(t, 16, first.Result)
-	var again done
-	require.NoError(t, json.Unmarshal([]byte(call("perform", `["add",20]`, "mine")), &again))
-	require.Equal(t, done{26, first.PID}, again, "a session prefers its worker")
+	require.Equal(t, done{26, first.PID}, decode[done](t, call("perform", `["add",20]`, "mine")),
+		"a session prefers its worker")
 	require.NoError(t, syscall.Kill(first.PID, syscall.SIGKILL))
 	require.Eventually(t, func() bool {
 		status, answer := request(t, client, "POST", "/v1/pools/mind/call/perform", `["add",30]`, "mine")
@@ -81,8 +80,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	require.NotEqual(t, first.PID, second.PID)
 
 	// A call without a session gets a temporary one.
-	var temporary string
-	require.NoError(t, json.Unmarshal([]byte(call("remember", `["k",1]`, "")), &temporary))
+	temporary := decode[string](t, call("remember", `["k",1]`, ""))
 	require.True(t, sessions.IsTemporary(temporary))
 	require.Eventually(t, func() bool {
 		status, _ := request(t, client, "GET", "/v1/sessions/"+temporary, "", "")
@@ -134,12 +132,7 @@ func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; ` +
 		`to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
-		out, _ := env.ctl(cli.ExitOK, "pool", "status", "wide", "-o", "json")
-		var views []api.PoolWorkers
-		var view api.PoolWorkers
-		if json.Unmarshal([]byte(out), &view) != nil && json.Unmarshal([]byte(out), &views) == nil && len(views) == 1 {
-			view = views[0]
-		}
+		view := ctlJSON[api.PoolWorkers](env, "pool", "status", "wide")
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
 	}, waitTimeout, 100*time.Millisecond)
 	require.Eventually(t, func() bool { // between two attempts the worker is starting, which is not a reason

@@ -27,8 +27,7 @@ func startTerminal(t *testing.T, dir string, environment []string, command ...st
 	args := []string{"-S", term.socket, "-f", "/dev/null", "new-session", "-d", "-x", "160", "-y", "30", "env"}
 	cmd := exec.CommandContext(t.Context(), "tmux", append(append(args, environment...), command...)...)
 	cmd.Env = append(os.Environ(), "TMUX=", "TERM=xterm-256color")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "tmux: %s", out)
+	outputOf(t, cmd)
 	// it may have ended with the command
 	t.Cleanup(func() { _ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() })
 	return term

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -30,9 +29,8 @@ func eventsOfACheckoutUnderLoad(env *testEnv) {
 	began, ttl := time.Now(), time.Duration(spec.Default().Lease.TTL)
 	gateway := env.gatewayClient("host")
 	for range checkouts {
-		var lease api.Lease
-		answer := mustRequest(t, gateway, "POST", "/v1/pools/held/leases", `{"holder":"me","wait_ms":300000}`, "")
-		require.NoError(t, json.Unmarshal([]byte(answer), &lease))
+		lease := decode[api.Lease](t, mustRequest(t, gateway, "POST", "/v1/pools/held/leases",
+			`{"holder":"me","wait_ms":300000}`, ""))
 		token := lease.ID + "~" + lease.Token
 		require.Equal(t, `"mine"`, mustRequest(t, gateway, "POST", "/v1/leases/"+token+"/call/echo", `"mine"`, ""))
 		mustRequest(t, gateway, "DELETE", "/v1/leases/"+token, "", "")
