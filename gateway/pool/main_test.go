@@ -156,16 +156,17 @@ func (c *fakeControl) CheckinNow(context.Context, api.CheckinRequest) (api.Check
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pool, slot, err := api.ParseWorkerName(worker)
-	if err != nil {
-		return nil, err
-	}
 	c.leases[worker]++
-	now := time.Now()
-	return &api.Lease{
-		ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here",
-		GrantedAt: now, ExpiresAt: now.Add(time.Hour), TokenHash: api.HashLeaseToken(o.Token),
-	}, nil
+	lease := c.leaseLocked(worker)
+	lease.Holder, lease.TokenHash = o.Holder, api.HashLeaseToken(o.Token)
+	return lease, nil
+}
+
+// leaseLocked is the newest lease of a worker, from now on.
+func (c *fakeControl) leaseLocked(worker string) *api.Lease {
+	pool, slot, _ := api.ParseWorkerName(worker)
+	return &api.Lease{ID: api.LeaseID(pool, slot, c.incarnations[worker], c.leases[worker]), Worker: worker, Host: "here",
+		GrantedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)}
 }
 
 // State says that the newest lease of the worker, if there is one, has not ended.
@@ -173,19 +174,10 @@ func (c *fakeControl) State(_ context.Context, worker string) (api.WorkerState, 
 	defer c.arrive()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pool, slot, err := api.ParseWorkerName(worker)
-	if err != nil {
-		return api.WorkerState{}, err
-	}
-	now := time.Now()
-	state := api.WorkerState{Incarnation: c.incarnations[worker], LeaseSeq: c.leases[worker], AsOf: now,
+	state := api.WorkerState{Incarnation: c.incarnations[worker], LeaseSeq: c.leases[worker], AsOf: time.Now(),
 		State: lifecycle.Ready}
 	if state.LeaseSeq > 0 {
-		state.State = lifecycle.Busy
-		state.Lease = &api.Lease{
-			ID: api.LeaseID(pool, slot, state.Incarnation, state.LeaseSeq), Worker: worker, Host: "here",
-			GrantedAt: now, ExpiresAt: now.Add(time.Hour),
-		}
+		state.State, state.Lease = lifecycle.Busy, c.leaseLocked(worker)
 	}
 	return state, nil
 }

@@ -20,30 +20,23 @@ func TestASuspensionThatIsBeingWithdrawnFencesNothing(t *testing.T) {
 	require.Empty(t, e.dispatcher.Suspension("p/0", 1).FencedLease)
 }
 
-// The order is repeated while a call that it has cut is still being given up.
-func TestACutCallIsCountedOnceHoweverOftenTheOrderIsRepeated(t *testing.T) {
+// The order is repeated while a call that it has cut is still being given up, at last by a process that ends.
+func TestACutCallIsCountedOnceAndNotAwaitedFromAProcessThatHasEnded(t *testing.T) {
 	e, proc, p := served(t)
 	u := p.upstreamOf(proc)
-	locked(u.pool, func() int64 { return u.served.InFlight.Add(1) })
-	t.Cleanup(func() { locked(u.pool, func() int64 { return u.served.InFlight.Add(-1) }) })
+	locked(p, func() int64 { return u.served.InFlight.Add(1) })
+	t.Cleanup(func() { locked(p, func() int64 { return u.served.InFlight.Add(-1) }) })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		s := locked(u.pool, func() *suspension { return u.suspendLocked(1, "a look at it") })
+		s := locked(p, func() *suspension { return u.suspendLocked(1, "a look at it") })
 		require.Equal(t, 1, e.dispatcher.endForSuspension(ctx, u, s, api.LeaseID("p", 0, 1, 1)).CallsCut)
 	}
-}
-
-func TestASuspensionDoesNotWaitForAProcessThatHasEnded(t *testing.T) {
-	e, proc, p := served(t)
-	u := p.upstreamOf(proc)
-	locked(u.pool, func() int64 { return u.served.InFlight.Add(1) })
-	t.Cleanup(func() { locked(u.pool, func() int64 { return u.served.InFlight.Add(-1) }) })
-	order := api.SuspendRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 1}
+	order := api.SuspendRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Generation: 2}
 	ended := background(func() api.SuspendResult { return e.dispatcher.Suspend(t.Context(), order) })
 	require.Eventually(t, func() bool {
 		s := e.dispatcher.Suspension("p/0", 1)
-		return s != nil && s.CallsCut == 1
+		return s != nil && s.Generation == 2 && s.CallsCut == 1
 	}, timeout, poll)
 	proc.Kill("killed by the test")
 	await(t, ended) // not of calls that nobody answers any more
