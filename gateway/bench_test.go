@@ -141,7 +141,7 @@ func BenchmarkStalledEventReader(b *testing.B) {
 		p50, p99 := round()
 		var stalled [readers]net.Conn
 		for i := range stalled {
-			stalled[i], _ = e.stalledReader(b)
+			stalled[i], _ = e.stalledReader()
 		}
 		with50, with99 := round()
 		for _, conn := range stalled {

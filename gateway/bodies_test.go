@@ -140,7 +140,7 @@ func TestAnnouncedBodiesCostNothing(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }),
 		withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
 	for range 8 {
-		require.NoError(t, errorOf(fmt.Fprintf(e.dial(t),
+		require.NoError(t, errorOf(fmt.Fprintf(e.dialPlain().conn,
 			"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64*mebibyte)))
 	}
 	require.NoError(t, e.echo(pattern(8*mebibyte), false))
@@ -168,7 +168,7 @@ func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
 // rawCall sends a call over its own connection and reads only the header of the answer.
 func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 	e.t.Helper()
-	conn := e.dial(e.t)
+	conn := e.dialPlain().conn
 	require.NoError(e.t, conn.(*net.UnixConn).SetReadBuffer(4096))
 	_, err := fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s",
 		method, len(body), body)

@@ -47,14 +47,8 @@ func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
 	}
 }
 
-// waiting counts the calls in the pool's queue.
-func (e *env) waiting() int {
-	pools := e.gateway.Snapshot().Pools
-	if len(pools) == 0 {
-		return 0
-	}
-	return pools[0].Waiting
-}
+// waiting counts the calls and the clients in the pool's queue.
+func (e *env) waiting() int { return e.gateway.Waiting()["p"] }
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))

@@ -1,9 +1,9 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -64,15 +64,15 @@ func (c *eventClient) require(eventType string) api.Event {
 }
 
 // stalledReader begins to read events, and reads none.
-func (e *env) stalledReader(t testing.TB) (net.Conn, *http.Response) {
-	t.Helper()
-	conn := e.dial(t)
-	require.NoError(t, errorOf(conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))))
+func (e *env) stalledReader() (net.Conn, *http.Response) {
+	e.t.Helper()
+	c := e.dialPlain()
+	require.NoError(e.t, errorOf(io.WriteString(c.conn, "GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n")))
 	// the stream has begun; to close its body would read it to its end
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	return conn, answer
+	answer, err := http.ReadResponse(c.in, nil)
+	require.NoError(e.t, err)
+	require.Equal(e.t, http.StatusOK, answer.StatusCode)
+	return c.conn, answer
 }
 
 // emit emits an event at the gateway's host.
@@ -150,7 +150,7 @@ func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
 // A reader that stalls delays nobody, and learns what it missed once it reads on.
 func TestAStalledReaderOfEventsDelaysNobody(t *testing.T) {
 	e := parallel(t, 1)
-	conn, answer := e.stalledReader(t)
+	conn, answer := e.stalledReader()
 
 	made, stop := e.callers(4)
 	const emitted = 4 * events.Size
@@ -227,7 +227,7 @@ func TestAStalledReaderOfEventsHoldsNoMemoryBeyondTheRing(t *testing.T) {
 	emitLong()
 	const readers = 4
 	for range readers {
-		e.stalledReader(t) // has a whole batch, of which the socket takes a part
+		e.stalledReader() // has a whole batch, of which the socket takes a part
 	}
 	emitLong()
 	require.LessOrEqual(t, alive(), events.Bytes+readers*events.BatchBytes, "what is alive is in the ring or in a batch")

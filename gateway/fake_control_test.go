@@ -15,7 +15,6 @@ import (
 // fakeControl is a Control that grants leases in memory, by the rules of worker workflows.
 type fakeControl struct {
 	mu          sync.Mutex
-	host        string
 	spec        spec.Spec
 	workers     map[string]*fakeWorker
 	order       []string
@@ -41,8 +40,8 @@ type fakeWorker struct {
 	outcomes         []api.Outcome
 }
 
-func newFakeControl(host string, sp spec.Spec) *fakeControl {
-	return &fakeControl{host: host, spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease),
+func newFakeControl(sp spec.Spec) *fakeControl {
+	return &fakeControl{spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease),
 		asked: make(map[string]int)}
 }
 
@@ -51,12 +50,12 @@ func (b *fakeControl) add(worker string, incarnation int64) *fakeWorker {
 	defer b.mu.Unlock()
 	e := b.workers[worker]
 	if e == nil {
-		e = &fakeWorker{}
+		e = &fakeWorker{host: "here"}
 		b.workers[worker] = e
 		b.order = append(b.order, worker)
 		slices.Sort(b.order)
 	}
-	e.incarnation, e.host, e.state, e.lease = incarnation, b.host, lifecycle.Ready, nil
+	e.incarnation, e.state, e.lease = incarnation, lifecycle.Ready, nil
 	return e
 }
 

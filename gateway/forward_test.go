@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -38,9 +37,7 @@ import (
 func openThere(t *testing.T, options ...option) *env {
 	t.Helper()
 	b := open(t, 0, append(options, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))...)
-	b.control.host = "there"
 	b.start(1, 1)
-	b.control.with("p/1", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
 	return b
 }
 
@@ -59,7 +56,6 @@ func openHere(t *testing.T, b *env, workers int, options ...option) *env {
 	}
 	for slot := range workers {
 		a.start(2*slot, 1)
-		a.control.with(api.WorkerName("p", 2*slot), func(w *fakeWorker) { w.host = "here" })
 	}
 	return a
 }
@@ -111,8 +107,8 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	// both hosts are busy: the call waits here, and takes the worker that is free first, at most once
 	heldThere := a.heldCall("/v1/pools/p", "there")
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/pid", "[]") })
-	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
-	require.Zero(t, b.gateway.Waiting()["p"])
+	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
+	require.Zero(t, b.waiting())
 	a.release(a.file("there"))
 	require.Equal(t, "p/1", await(t, waiting).header.Get(api.HeaderWorker))
 	require.Equal(t, http.StatusOK, await(t, heldThere).status)
@@ -187,24 +183,21 @@ func TestTheClientOfAForwardedStreamMayBeginLate(t *testing.T) {
 	t.Parallel()
 	b := openThere(t, plain(t))
 	a := openHere(t, b, 0, plain(t))
-	begin := func(timeout time.Duration) net.Conn {
-		conn := a.dial(t)
-		require.NoError(t, errorOf(fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n"+
+	begin := func(timeout time.Duration) *plainClient {
+		c := a.dialPlain()
+		require.NoError(t, errorOf(fmt.Fprintf(c.conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n"+
 			"Tempool-Timeout: %d\r\nContent-Length: 4\r\n\r\n", timeout.Milliseconds())))
 		require.Eventually(t, func() bool { free, _ := b.gateway.FreeSlots("p"); return free == 0 }, timeout, poll)
-		return conn
+		return c
 	}
 	none := begin(claimTimeout / 4)
 	require.Equal(t, http.StatusOK, b.do("POST", "/v1/pools/p/call/echo", "x").status, "after the deadline")
-	answer, err := http.ReadResponse(bufio.NewReader(none), nil)
+	answer, err := none.answer()
 	require.NoError(t, err)
-	require.Equal(t, http.StatusGatewayTimeout, answer.StatusCode)
-	conn := begin(timeout)
+	require.Equal(t, http.StatusGatewayTimeout, answer.status)
+	late := begin(timeout)
 	<-time.After(claimTimeout + claimTimeout/10)
-	require.NoError(t, errorOf(io.WriteString(conn, "late")))
-	answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Equal(t, http.StatusOK, late.mustAsk(t, "late").status)
 }
 
 func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
@@ -237,14 +230,12 @@ func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
 
 func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
 	b := parallel(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
-	b.control.host = "there"
 	a := openHere(t, b, 0, following())
 	b.control.spec.Scale.Max = 4
 	call := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
 	client := a.waits("me", timeout.Milliseconds())
 	b.start(1, 1)
-	b.control.with("p/1", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
 	require.Equal(t, "p/1", await(t, call).header.Get(api.HeaderWorker))
 	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
 }
@@ -292,16 +283,14 @@ func TestAClientWaitsForAHostThatCannotBeReachedFromHere(t *testing.T) {
 func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := openThere(t)
-	a := openHere(t, b, 0)
-	here := a.start(0, 1)
-	a.control.with("p/0", func(w *fakeWorker) { w.host = "here" })
+	a := openHere(t, b, 1)
+	here := a.processes.List()[0]
 	held := a.heldCall("/v1/pools/p/workers/0", "held")
 	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/echo", "x") })
-	require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
 	require.NoError(t, syscall.Kill(here.Info().PID, syscall.SIGKILL))
 	require.NotEqual(t, http.StatusOK, await(t, held).status)
 	b.start(0, 2)
-	b.control.with("p/0", func(w *fakeWorker) { w.host, w.endpoint = "there", b.gateway.Endpoint() })
 	got := await(t, waiting)
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 	require.Equal(t, "2", got.header.Get(api.HeaderIncarnation))
@@ -361,7 +350,6 @@ func TestOnlyPeersMayForward(t *testing.T) {
 func TestAForwardedCallIsNotForwardedAgain(t *testing.T) {
 	b := parallel(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
 	c := openThere(t)
-	b.control.host = "there"
 	b.joins(c.gateway.Endpoint())
 	b.control.with("p/1", func(w *fakeWorker) { w.host = "third" })
 	text, err := json.Marshal(peer.Caller{From: "here", To: "there", Name: "me", Rights: access.Client, PatienceMS: 50})
@@ -390,11 +378,11 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			a.joins("http://" + listener.Addr().String())
 			held := a.heldCall("/v1/pools/p", "held")
 			waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "w") })
-			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+			require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
 			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
 			began := time.Now()
 			require.True(t, a.gateway.Send("p", pool.CallsAndClients, to)) // as if it had said that it has a free worker
-			require.Eventually(t, func() bool { return a.gateway.Waiting()["p"] == 1 }, timeout, poll)
+			require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
 			require.Less(t, time.Since(began), 15*time.Second)
 			a.release(a.file("held"))
 			require.Equal(t, http.StatusOK, await(t, held).status)

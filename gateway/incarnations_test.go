@@ -266,7 +266,6 @@ func TestTheFirstCallsOfAKeyRaceAtTwoGateways(t *testing.T) {
 	keys := forks(spec.IsolateKey)
 	b := openThere(t, keys)
 	b.start(3, 1)
-	b.control.with("p/3", func(w *fakeWorker) { w.endpoint = b.gateway.Endpoint() })
 	a := openHere(t, b, 2, keys)
 	forwarded := 0
 	all := served{by: map[string]string{}}
@@ -303,11 +302,7 @@ func TestAKeyHasAHome(t *testing.T) {
 	keys := forks(spec.IsolateKey)
 	b := openThere(t, keys)
 	b.start(3, 1)
-	a := openHere(t, b, 2, keys)
-	for slot := range 4 { // as many workers on each host as a host is home to keys of the test
-		endpoint := []*env{a, b}[slot%2].gateway.Endpoint()
-		b.control.with(api.WorkerName("p", slot), func(w *fakeWorker) { w.endpoint = endpoint })
-	}
+	a := openHere(t, b, 2, keys) // as many workers on each host as a host is home to keys of the test
 	homes, away := map[string]int{}, []string{}
 	for i := range 4 {
 		key := "key " + strconv.Itoa(i)

@@ -120,7 +120,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 		defer cancel()
 		require.NoError(t, e.processes.Close(ctx))
 	})
-	e.control = newFakeControl("here", e.spec)
+	e.control = newFakeControl(e.spec)
 	e.config = Config{
 		Config: pool.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger,
 			CheckEvery: 10 * time.Millisecond, Affinity: affinity.New(nil), Events: events.New("here")},
@@ -166,6 +166,11 @@ func (e *env) start(slot int, incarnation int64) *process.Process {
 	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec})
 	require.NoError(e.t, err)
 	e.control.add(worker, incarnation)
+	e.control.with(worker, func(w *fakeWorker) {
+		if w.host = e.config.HostID; e.config.Listen != "" {
+			w.endpoint = e.gateway.Endpoint()
+		}
+	})
 	e.gateway.Open(p)
 	return p
 }
@@ -271,15 +276,6 @@ func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 		cancel()
 		all.Wait()
 	}
-}
-
-// dial opens a connection to the gateway's socket, until the test ends.
-func (e *env) dial(t testing.TB) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("unix", e.config.Socket)
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return conn
 }
 
 // answerLines are the lines of an answer, until it ends or stop is called.

@@ -67,11 +67,9 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 		})}
 	}
 	dead := open(t, 1, on("dead", store)...)
-	dead.control.with("p/0", func(w *fakeWorker) { w.host = "dead" })
 	session := dead.initialize()
 	there := openThere(t, on("there", readTogether{store, new(sync.Once), &both})...)
 	here := openHere(t, there, 1, on("here", readTogether{store, new(sync.Once), &both})...)
-	here.control.with("p/0", func(w *fakeWorker) { w.endpoint = here.gateway.Endpoint() })
 	call := func(e *env) <-chan string {
 		return background(func() string { return string(e.mcp("POST", mcpTool("pid", "{}"), session...).body) })
 	}

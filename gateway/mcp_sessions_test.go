@@ -97,7 +97,6 @@ func TestTheProcessOfASilentClientOfMCPOutlivesItsAgent(t *testing.T) {
 
 	other := openHere(t, e, 0, append(servers, withConfig(func(c *Config) { c.HostID = "other" }))...)
 	other.start(1, 1)
-	other.control.with("p/1", func(w *fakeWorker) { w.host = "other" })
 	require.Contains(t, string(other.mcp("POST", mcpTool("pid", "{}"), session...).body), "is lost")
 	require.Eventually(t, func() bool { return lasts() == e.spec.Lease.TTL.D().Milliseconds() }, timeout, poll)
 }

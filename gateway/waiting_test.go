@@ -24,15 +24,31 @@ func (e *env) waitingClients() int {
 	return pools[0].WaitingClients
 }
 
-// waits starts a client that waits for a lease, and returns when it is in the line.
-func (e *env) waits(holder string, waitMS int64) <-chan answer {
+// inLine starts a client that waits for a lease, and returns when it is in the line.
+func inLine[T any](e *env, client func() T) <-chan T {
 	e.t.Helper()
 	before := e.waitingClients()
-	got := background(func() answer {
-		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: holder, WaitMS: waitMS})
-	})
+	got := background(client)
 	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
 	return got
+}
+
+// waits starts a client that waits for a lease over HTTP.
+func (e *env) waits(holder string, waitMS int64) <-chan answer {
+	e.t.Helper()
+	return inLine(e, func() answer {
+		return e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: holder, WaitMS: waitMS})
+	})
+}
+
+// waitsUntil starts a client that waits until ctx ends. It has no lease then.
+func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
+	e.t.Helper()
+	return inLine(e, func() *api.Lease {
+		lease, _ := e.gateway.Checkout(ctx, "p",
+			pool.CheckoutRequest{Holder: holder, WaitMS: pool.MaxCheckoutWait.Milliseconds()})
+		return lease
+	})
 }
 
 func (a answer) lease(t testing.TB) api.Lease {
@@ -158,19 +174,6 @@ func TestARepeatedRequestWithItsTokenGetsTheLeaseThatItsHolderHas(t *testing.T) 
 	path := "/v1/leases/" + mine.ID + "~" + token
 	e.do("DELETE", path+"?outcome=error&error="+longText, nil).requireProblem(t, 400, api.CodeInvalid)
 	require.Equal(t, 200, e.do("DELETE", path, nil).status)
-}
-
-// waitsUntil starts a client that waits until ctx ends, and returns when it is in the line. It has no lease then.
-func (e *env) waitsUntil(ctx context.Context, holder string) <-chan *api.Lease {
-	e.t.Helper()
-	before := e.waitingClients()
-	got := background(func() *api.Lease {
-		lease, _ := e.gateway.Checkout(ctx, "p",
-			pool.CheckoutRequest{Holder: holder, WaitMS: pool.MaxCheckoutWait.Milliseconds()})
-		return lease
-	})
-	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
-	return got
 }
 
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
