@@ -21,6 +21,8 @@ func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
 
 	s := open(t, filepath.Join(dir, "logs"))
 	out := s.Output("p/0", 1)
+	out.Add(Stdout, "the first")
+	require.Len(t, read(t, s, "p/0"), 1)
 	const lines = 50_000
 	for i := range lines {
 		out.Add(Stdout, fmt.Sprintf("%d %s", i, strings.Repeat("x", 50)))
@@ -36,6 +38,7 @@ func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
 		return err == nil && len(files) > 0 && bytes > 64<<10
 	}, waitTimeout, 10*time.Millisecond)
 	kept := read(t, s, "p/0")
+	require.Equal(t, "the first", kept[0].Text, "what was to be written is not dropped")
 	require.Equal(t, "there is space", kept[len(kept)-1].Text)
 	require.Positive(t, dropped(t, kept))
 	out.Close()

@@ -138,6 +138,14 @@ func TestALogIsBoundedAndSaysWhatWasDropped(t *testing.T) {
 	}
 	require.Positive(t, dropped(t, kept))
 	require.GreaterOrEqual(t, s.Dropped(), int64(dropped(t, kept)))
+
+	s.Close()
+	s = openSized(t, dir, bound)
+	out = s.Output("p/0", 2)
+	out.Add(Stdout, "after")
+	out.Close()
+	again := read(t, s, "p/0")
+	require.Greater(t, again[len(again)-1].Seq, kept[len(kept)-1].Seq, "also after numbers of lines that were dropped")
 }
 
 // dropped returns how many lines a log says were dropped.

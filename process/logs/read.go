@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -39,10 +40,7 @@ func (s *Store) Read(ctx context.Context, worker string, cursor *Cursor, yield f
 	_, _ = w.flushLocked(false) // what cannot be written is pending
 	files := append([]segment(nil), w.segments.list...)
 	w.mu.Lock()
-	pending := append([]Line(nil), w.pending...)
-	if w.dropped > 0 && len(pending) > 0 {
-		pending = append([]Line{droppedLine(w.dropped, pending[0])}, pending...)
-	}
+	pending := slices.Concat(w.batch, w.pendingLocked(len(w.pending)))
 	w.mu.Unlock()
 	w.unlock()
 

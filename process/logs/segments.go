@@ -57,14 +57,14 @@ func (s *segments) load() error {
 	return nil
 }
 
-// next is a sequence number above all that are in the files: a line has at least one byte. Without files it is the
-// time, so that a log that was deleted does not restart for those who follow it.
+// next is a sequence number above all that are in the files: a line has at least one byte, and those that were dropped
+// did not come faster than one in a microsecond. A log that was deleted does not restart for those who follow it.
 func (s *segments) next() int64 {
-	if len(s.list) == 0 {
-		return time.Now().UnixMicro()
+	next := time.Now().UnixMicro()
+	if n := len(s.list); n > 0 {
+		next = max(next, s.list[n-1].first+s.list[n-1].size+1)
 	}
-	newest := s.list[len(s.list)-1]
-	return newest.first + newest.size + 1
+	return next
 }
 
 // write appends whole lines, the first of which has the sequence number first. After an error, nothing of them is in

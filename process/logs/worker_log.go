@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // Bounds on the lines of a worker that are not on disk yet.
 const (
-	maxPendingBytes = 2 << 20
+	maxPendingBytes = 2 << 20   // beside the batch
 	lineOverhead    = 96        // of a Line in memory, in bytes
 	batchBytes      = 128 << 10 // written at once
 )
@@ -30,10 +31,10 @@ type workerLog struct {
 	mu      sync.Mutex // guards the fields below; never held during a disk operation
 	loaded  bool       // next is above all numbers in the files
 	next    int64
-	pending []Line
-	bytes   int
-	dropped int64         // before the first pending line
-	taken   bool          // lines are being written, and may come back
+	batch   []Line        // are written next, or being written
+	pending []Line        // after the batch
+	bytes   int           // of pending
+	follows int64         // the number of the first pending line, unless lines before it were dropped
 	urgent  bool          // write all that is pending, whatever the rate
 	live    map[int64]int // Outputs by incarnation that are not closed
 }
@@ -68,7 +69,7 @@ func (w *workerLog) leave(incarnation int64) {
 func (w *workerLog) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.live) == 0 && len(w.pending) == 0
+	return len(w.live) == 0 && len(w.batch)+len(w.pending) == 0
 }
 
 // isLive reports whether an incarnation may still write.
@@ -85,70 +86,52 @@ func (w *workerLog) add(line Line) {
 	line.Seq = w.next
 	w.next++
 	w.pending = append(w.pending, line)
-	w.bytes += len(line.Text) + lineOverhead
-	w.trim()
-	w.mu.Unlock()
-	sleep.Wake(w.store.work)
-}
-
-// trim drops the oldest lines beyond the bound.
-func (w *workerLog) trim() {
+	w.bytes += line.size()
 	drop := 0
 	for w.bytes > maxPendingBytes {
-		w.bytes -= len(w.pending[drop].Text) + lineOverhead
+		w.bytes -= w.pending[drop].size()
 		drop++
 	}
 	clear(w.pending[:drop])
 	w.pending = w.pending[drop:]
-	w.dropped += int64(drop)
+	w.mu.Unlock()
 	w.store.dropped.Add(int64(drop))
+	sleep.Wake(w.store.work)
 }
 
-// take removes a batch of the pending lines, after a line about those that were dropped.
-func (w *workerLog) take(upTo int) (batch []Line, dropped int64) {
+func (l Line) size() int { return len(l.Text) + lineOverhead }
+
+// pendingLocked returns the first pending lines, after a line about those that were dropped before them.
+func (w *workerLog) pendingLocked(n int) []Line {
+	lines := slices.Clone(w.pending[:n])
+	if n == 0 || lines[0].Seq == w.follows {
+		return lines
+	}
+	return slices.Insert(lines, 0, Line{
+		Seq: lines[0].Seq - 1, At: lines[0].At, Incarnation: lines[0].Incarnation, Stream: Tempool,
+		Text: fmt.Sprintf("%d lines dropped: they arrived faster than the disk accepted them", lines[0].Seq-w.follows),
+	})
+}
+
+// nextBatch returns the lines to write next: those that could not be written before, or else the oldest pending ones.
+func (w *workerLog) nextBatch() []Line {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	size := 0
-	for _, line := range w.pending {
-		if size += len(line.Text) + lineOverhead; size > upTo && len(batch) > 0 {
-			break
-		}
-		batch = append(batch, line)
-		w.bytes -= len(line.Text) + lineOverhead
+	if len(w.batch) > 0 || len(w.pending) == 0 {
+		return w.batch
 	}
-	w.pending, w.taken = w.pending[len(batch):], len(batch) > 0
-	if len(w.pending) == 0 {
+	n, size := 1, w.pending[0].size()
+	for n < len(w.pending) && size+w.pending[n].size() <= batchBytes {
+		size += w.pending[n].size()
+		n++
+	}
+	w.batch = w.pendingLocked(n)
+	w.bytes -= size
+	w.follows = w.pending[n-1].Seq + 1
+	if w.pending = w.pending[n:]; len(w.pending) == 0 {
 		w.pending = nil
 	}
-	dropped, w.dropped = w.dropped, 0
-	return batch, dropped
-}
-
-// putBack returns a batch that was not written.
-func (w *workerLog) putBack(batch []Line, dropped int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.taken = false
-	// what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
-	if w.dropped > 0 {
-		w.dropped += dropped + int64(len(batch))
-		w.store.dropped.Add(int64(len(batch)))
-		return
-	}
-	w.dropped = dropped
-	w.pending = append(batch, w.pending...)
-	for _, line := range batch {
-		w.bytes += len(line.Text) + lineOverhead
-	}
-	w.trim()
-}
-
-// droppedLine says how many lines before next are missing.
-func droppedLine(dropped int64, next Line) Line {
-	return Line{
-		Seq: next.Seq - 1, At: next.At, Incarnation: next.Incarnation, Stream: Tempool,
-		Text: fmt.Sprintf("%d lines dropped: they arrived faster than the disk accepted them", dropped),
-	}
+	return w.batch
 }
 
 // ready makes sure that new lines get higher numbers than those in the files. The caller has the files.
@@ -165,6 +148,7 @@ func (w *workerLog) ready() error {
 			w.pending[i].Seq += first
 		}
 		w.next += first
+		w.follows += first
 	}
 	return nil
 }
@@ -172,9 +156,9 @@ func (w *workerLog) ready() error {
 // flush writes the pending lines: as many as the rate allows, or all of them. again says that lines remain.
 func (w *workerLog) flush(ctx context.Context, all bool) (again bool, err error) {
 	w.mu.Lock()
-	idle := len(w.pending) == 0 && !w.urgent && !w.taken // a reader may put back what it has taken
+	nothing := len(w.batch)+len(w.pending) == 0 && !w.urgent
 	w.mu.Unlock()
-	if idle {
+	if nothing {
 		return false, nil
 	}
 	if err := w.lock(ctx); err != nil {
@@ -193,25 +177,23 @@ func (w *workerLog) flushLocked(all bool) (again bool, err error) {
 	w.urgent = false
 	w.mu.Unlock()
 	for {
-		batch, dropped := w.take(batchBytes)
+		batch := w.nextBatch()
 		if len(batch) == 0 {
 			break
 		}
 		var text []byte
-		if dropped > 0 {
-			text = droppedLine(dropped, batch[0]).appendTo(text)
-		}
 		for _, line := range batch {
 			text = line.appendTo(text)
 		}
 		if !w.limiter.AllowN(time.Now(), min(len(text), w.limiter.Burst())) && !all {
-			w.putBack(batch, dropped)
 			return true, nil
 		}
-		if err := w.segments.write(batch[0].Seq-1, text); err != nil {
-			w.putBack(batch, dropped)
+		if err := w.segments.write(batch[0].Seq, text); err != nil {
 			return true, err
 		}
+		w.mu.Lock()
+		w.batch = nil
+		w.mu.Unlock()
 	}
 	if w.idle() {
 		w.segments.close()
