@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
@@ -32,18 +31,23 @@ func TestWorkersThatNobodyRunsAnyMoreAreForgotten(t *testing.T) {
 	require.Len(t, s.endOrder, maxExits)
 }
 
-func TestStartLimitsOfPoolsWithoutStartsAreForgotten(t *testing.T) {
+func TestStartsInProgressOfAPoolShareItsLimit(t *testing.T) {
 	s := open(t)
-	limitOf := func(pool string) *semaphore.Weighted {
-		sp := spec.Spec{}
-		sp.Pool.Name, sp.Start.Concurrency = pool, 2
-		return s.startLimitFor(Launch{Spec: sp})
+	enter := func(worker string, limit startLimit) *start {
+		st := &start{done: make(chan struct{}), limit: limit}
+		require.NoError(t, s.enter(key{worker, 1}, st))
+		return st
 	}
-	busy := limitOf("busy")
-	require.NoError(t, busy.Acquire(t.Context(), 1))
-	for i := range 3 * maxStartLimits {
-		limitOf(fmt.Sprint("job-", i))
-		require.LessOrEqual(t, len(s.poolStartLimits), maxStartLimits)
+	first := enter("p/0", startLimit{"p", 2})
+	require.Same(t, first.turns, enter("p/1", startLimit{"p", 2}).turns)
+	for i, other := range []startLimit{{"p", 3}, {"q", 2}, {size: 2}} {
+		worker := fmt.Sprint("other/", i)
+		require.NotSame(t, first.turns, enter(worker, other).turns)
+		s.leave(key{worker, 1})
 	}
-	require.Same(t, busy, limitOf("busy"))
+	s.leave(key{"p/0", 1})
+	require.Same(t, first.turns, enter("p/2", startLimit{"p", 2}).turns, "p/1 is still starting")
+	s.leave(key{"p/1", 1})
+	s.leave(key{"p/2", 1})
+	require.Empty(t, s.starting)
 }

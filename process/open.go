@@ -6,12 +6,9 @@ import (
 	"log/slog"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
@@ -79,10 +76,8 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 		config: config, logger: config.Logger, state: state, closed: make(chan struct{}),
 		starting: make(map[key]*start), live: make(map[key]*Process),
 		ended: make(map[key]*Process), templateProcesses: make(map[key]*Process),
-		eras:            make(map[string]*eraAnswer),
-		poolStartLimits: make(map[string]*poolStartLimit), abandoned: make(map[string]int),
-		ports:      portAllocator{inUse: make(map[int]bool)},
-		startLimit: semaphore.NewWeighted(int64(runtime.NumCPU())),
+		eras: make(map[string]*eraAnswer), abandoned: make(map[string]int),
+		ports: portAllocator{inUse: make(map[int]bool)},
 	}
 	if s.logs, err = logs.Open(logs.Config{
 		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes,

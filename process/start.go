@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -19,17 +19,15 @@ import (
 type start struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when nothing of a failed one is left
+	limit  startLimit
+	turns  *semaphore.Weighted // of all starts in progress with the same limit
 }
 
-// poolStartLimit bounds the concurrent starts of one pool.
-type poolStartLimit struct {
+// startLimit is how many processes of a pool start at once, or of all pools without a start.concurrency.
+type startLimit struct {
+	pool string
 	size int
-	sem  *semaphore.Weighted
 }
-
-// maxStartLimits is how many pools with a start.concurrency a Supervisor remembers beyond those whose processes are
-// starting.
-const maxStartLimits = 1000
 
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's
 // start.timeout. Start first kills older incarnations of the worker that the launch does not keep. It fails with
@@ -42,11 +40,15 @@ func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error)
 	k := key{launch.Worker, launch.Incarnation}
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := s.enter(k, &start{cancel, make(chan struct{})}); err != nil {
+	st := &start{cancel: cancel, done: make(chan struct{}), limit: startLimit{size: runtime.NumCPU()}}
+	if size := launch.Spec.Start.Concurrency; size > 0 {
+		st.limit = startLimit{launch.Spec.Pool.Name, size}
+	}
+	if err := s.enter(k, st); err != nil {
 		return nil, err
 	}
 	defer s.leave(k)
-	p, err := s.run(starting, k, launch)
+	p, err := s.run(starting, k, launch, st.turns)
 	if err != nil && ctx.Err() != nil {
 		return nil, coded(CodeStartFailed, context.Cause(ctx), "the start of %s was cancelled", k)
 	}
@@ -76,6 +78,13 @@ func (s *Supervisor) enter(k key, st *start) error {
 	if newest := s.newestLocked(k.worker); k.incarnation <= newest {
 		return coded(CodeSuperseded, nil, "%s is superseded: incarnation %d was started here", k, newest)
 	}
+	st.turns = semaphore.NewWeighted(int64(st.limit.size))
+	for _, other := range s.starting {
+		if other.limit == st.limit {
+			st.turns = other.turns
+			break
+		}
+	}
 	s.starting[k] = st
 	s.processes.Add(1)
 	return nil
@@ -90,15 +99,14 @@ func (s *Supervisor) leave(k key) {
 }
 
 // run performs a start, from killing older incarnations to readiness.
-func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (_ *Process, err error) {
+func (s *Supervisor) run(ctx context.Context, k key, launch Launch, turns *semaphore.Weighted) (_ *Process, err error) {
 	if err = s.killOlder(ctx, k, launch.Keep); err != nil {
 		return nil, err
 	}
-	startLimit := s.startLimitFor(launch)
-	if err := startLimit.Acquire(ctx, 1); err != nil {
+	if err := turns.Acquire(ctx, 1); err != nil {
 		return nil, startCancelled(ctx, "%s waited for other starts", k)
 	}
-	defer startLimit.Release(1)
+	defer turns.Release(1)
 
 	if launch.era, err = s.era(ctx, launch); err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
@@ -222,29 +230,4 @@ func startCancelled(ctx context.Context, format string, args ...any) error {
 		return cause
 	}
 	return coded(CodeStartFailed, cause, format, args...)
-}
-
-// startLimitFor returns the bound on concurrent starts for the launch's pool: its start.concurrency, or else the
-// host's.
-func (s *Supervisor) startLimitFor(launch Launch) *semaphore.Weighted {
-	size := launch.Spec.Start.Concurrency
-	if size <= 0 {
-		return s.startLimit
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pool := launch.Spec.Pool.Name
-	if limit := s.poolStartLimits[pool]; limit == nil || limit.size != size {
-		if len(s.poolStartLimits) >= maxStartLimits {
-			maps.DeleteFunc(s.poolStartLimits, func(_ string, l *poolStartLimit) bool {
-				unused := l.sem.TryAcquire(int64(l.size))
-				if unused {
-					l.sem.Release(int64(l.size))
-				}
-				return unused
-			})
-		}
-		s.poolStartLimits[pool] = &poolStartLimit{size: size, sem: semaphore.NewWeighted(int64(size))}
-	}
-	return s.poolStartLimits[pool].sem
 }

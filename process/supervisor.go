@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/logs"
@@ -89,8 +87,6 @@ type Supervisor struct {
 	abandoned         map[string]int        // by function, see AbandonedFunctions
 	eras              map[string]*eraAnswer // by pool
 	eraCount          int64                 // how many there have been
-	poolStartLimits   map[string]*poolStartLimit
-	startLimit        *semaphore.Weighted // for pools without a start.concurrency
 }
 
 // StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each
