@@ -275,13 +275,9 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 				"pid", r.Key.Root.PID, "error", err)
 			if report := tree.Kill(r.Key); !report.Complete() {
 				s.logger.Error("cannot kill a process that was not taken over", "worker", r.Worker, "report", report.String())
-				continue
+			} else {
+				program{p}.release()
 			}
-			r.Key.Mark.Retire()
-			s.reaper.Forget(r.Key.Cookie)
-			_ = s.state.removeRecord(r.Worker, r.Incarnation)
-			s.cgroups.Find(r.Key.Cgroup).Remove(s.logger)
-			s.releaseAddress(address{port: r.Port, dir: r.SocketDir})
 			continue
 		}
 		s.logger.Info("took over a worker process", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID)
@@ -293,29 +289,25 @@ func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error 
 // TakenOver returns the processes that Open has taken over.
 func (s *Supervisor) TakenOver() []Kept { return slices.Clone(s.kept) }
 
-func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err error) {
+// resumeOne returns what is to be released also with an error.
+func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (p *Process, err error) {
+	pl, err := s.resumePlan(r)
+	p = s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, era: r.Era}, &pl, r.Limits)
 	defer func() {
 		if err != nil {
 			item.Close()
+			p.logs.Close()
 		}
 	}()
-	pl, err := s.resumePlan(r)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	p := s.newProcess(Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, era: r.Era},
-		&pl, r.Limits)
 	p.root, p.startedAt, p.readyAt, p.address, p.freezer.frozen = r.Key.Root, r.StartedAt, r.ReadyAt, r.Address, r.Frozen
 	p.kind, p.number = program{p}, r.Process
 	p.used.Store(r.Used)
 	p.greeting, p.binding, p.before = r.Greeting, r.Binding, r.Before
-	defer func() {
-		if err != nil {
-			p.logs.Close()
-		}
-	}()
-	var in, out *os.File
-	places := map[string]**os.File{fileIn: &in, fileOut: &out, fileStdout: &p.pipes.logs[0], fileStderr: &p.pipes.logs[1]}
+	places := map[string]**os.File{fileIn: &p.pipes.in, fileOut: &p.pipes.out, fileStdout: &p.pipes.logs[0],
+		fileStderr: &p.pipes.logs[1]}
 	for i, name := range r.Files {
 		place, known := places[name]
 		switch {
@@ -324,34 +316,22 @@ func (s *Supervisor) resumeOne(r keptRecord, item keeper.Item) (_ *Process, err 
 		case name == fileNamespace:
 			p.namespaces = append(p.namespaces, item.Files[i])
 		default:
-			return nil, fmt.Errorf("unknown descriptor %q", name)
+			return p, fmt.Errorf("unknown descriptor %q", name)
 		}
 	}
 	if !p.root.Exists() {
-		return nil, errors.New("it has ended")
+		return p, errors.New("it has ended")
 	}
 	p.logs.Resume(r.Logs)
 	p.meter.Start(p.startedAt, 0)
 	p.child = tree.Reclaim(p.root)
 	p.awaitExit = tree.WatchExit(p.root)
-	if in != nil {
-		if p.conn, p.connErr = p.reconnect(in, out, r.Wire); p.connErr != nil {
-			return nil, p.connErr
-		}
+	if p.conn, p.connErr = p.connect(&r.Wire); p.connErr != nil {
+		return p, p.connErr
 	}
 	p.readLogs()
 	s.supervise(p, s.live)
 	return p, nil
-}
-
-// reconnect resumes the protocol.
-func (p *Process) reconnect(in, out *os.File, state wire.State) (*wire.Conn, error) {
-	if p.spec.Pool.Protocol == spec.ProtocolJSONRPC {
-		p.pipes.stdout, p.pipes.stdin = in, out
-		return wire.ResumeJSONRPC(in, out, p.spec.Pool.Framing, state, p.wireOptions())
-	}
-	p.pipes.out, p.pipes.frames = in, out
-	return wire.ResumeFrames(in, out, state, p.wireOptions())
 }
 
 // resumePlan is the plan of a process that an earlier supervisor has started.

@@ -23,11 +23,9 @@ const (
 
 // pipes are the supervisor's ends.
 type pipes struct {
-	logs   [2]*os.File // stdout (unless it carries the protocol) and stderr
-	frames *os.File    // protocol frames: what the worker reads; of a template: its control socket
-	out    *os.File    // and writes
-	stdin  *os.File    // protocol jsonrpc: what the worker reads
-	stdout *os.File    // and writes
+	logs [2]*os.File // stdout (unless it carries the protocol) and stderr
+	in   *os.File    // the protocol, as the agent reads it
+	out  *os.File    // and writes it; of a template: its control socket, for both
 }
 
 // open makes the pipes and gives cmd the child's ends, which it also appends to childEnds. The caller closes those
@@ -44,8 +42,8 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) (err
 	}
 	cmd.Stderr = pair(&p.logs[1], os.Pipe)
 	if protocol == spec.ProtocolJSONRPC {
-		cmd.Stdout = pair(&p.stdout, os.Pipe)
-		cmd.Stdin = pair(&p.stdin, func() (ours, theirs *os.File, err error) {
+		cmd.Stdout = pair(&p.in, os.Pipe)
+		cmd.Stdin = pair(&p.out, func() (ours, theirs *os.File, err error) {
 			theirs, ours, err = os.Pipe()
 			return ours, theirs, err
 		})
@@ -54,10 +52,10 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) (err
 	}
 	switch protocol {
 	case protocolTemplate:
-		cmd.ExtraFiles = []*os.File{pair(&p.frames, launcher.SocketPair)}
+		cmd.ExtraFiles = []*os.File{pair(&p.out, launcher.SocketPair)}
 	case spec.ProtocolFrames:
-		socket := pair(&p.frames, launcher.SocketPair)
-		cmd.ExtraFiles = []*os.File{socket, pair(&p.out, os.Pipe)}
+		socket := pair(&p.out, launcher.SocketPair)
+		cmd.ExtraFiles = []*os.File{socket, pair(&p.in, os.Pipe)}
 		if err == nil {
 			err = unix.Shutdown(int(socket.Fd()), unix.SHUT_WR) // a frame written there fails with EPIPE
 		}
@@ -69,21 +67,25 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) (err
 }
 
 func (p *pipes) close() {
-	for _, file := range []*os.File{p.logs[0], p.logs[1], p.frames, p.out, p.stdin, p.stdout} {
+	for _, file := range []*os.File{p.logs[0], p.logs[1], p.in, p.out} {
 		if file != nil {
 			file.Close()
 		}
 	}
 }
 
-// connect opens the protocol; nil for protocol none.
-func (p *Process) connect() (*wire.Conn, error) {
+// connect opens the protocol, or resumes it after what an earlier agent has read and written; nil for protocol none.
+func (p *Process) connect(before *wire.State) (*wire.Conn, error) {
 	pool, options := p.spec.Pool, p.wireOptions()
-	switch pool.Protocol {
-	case spec.ProtocolFrames:
-		return wire.NewFrames(p.pipes.out, p.pipes.frames, options)
-	case spec.ProtocolJSONRPC:
-		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
+	switch {
+	case pool.Protocol == spec.ProtocolFrames && before == nil:
+		return wire.NewFrames(p.pipes.in, p.pipes.out, options)
+	case pool.Protocol == spec.ProtocolFrames:
+		return wire.ResumeFrames(p.pipes.in, p.pipes.out, *before, options)
+	case pool.Protocol == spec.ProtocolJSONRPC && before == nil:
+		return wire.NewJSONRPC(p.pipes.in, p.pipes.out, pool.Framing, options)
+	case pool.Protocol == spec.ProtocolJSONRPC:
+		return wire.ResumeJSONRPC(p.pipes.in, p.pipes.out, pool.Framing, *before, options)
 	}
 	return nil, nil
 }

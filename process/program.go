@@ -91,7 +91,7 @@ func (p program) fork(ctx context.Context) error {
 	p.awaitExit = tree.WatchExit(p.root)
 	p.logs.Note(fmt.Sprintf("started as PID %d", p.root.PID))
 	p.readLogs()
-	p.conn, p.connErr = p.connect()
+	p.conn, p.connErr = p.connect(nil)
 	if gate != nil {
 		_, _ = gate.Write([]byte{1}) // it fails if the process has ended, which others notice
 		gate.Close()

@@ -104,7 +104,7 @@ func (s *Supervisor) startTemplate(t *template, number int64) error {
 		return fmt.Errorf("start the template: %w", markExhausted(err))
 	}
 	// Before the supervision of the process, which closes the pipe at its end.
-	conn, err := net.FileConn(p.pipes.frames)
+	conn, err := net.FileConn(p.pipes.out)
 	if err == nil {
 		t.control = conn.(*net.UnixConn) // of a pair of Unix sockets
 	}

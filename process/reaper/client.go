@@ -30,14 +30,13 @@ const (
 type Client struct {
 	hostID string
 	logger *slog.Logger
-	stop   chan struct{} // closed by Close
+	stop   chan struct{} // closed by Close and Leave
 	done   chan struct{} // closed when supervise has returned
 
 	mu       sync.Mutex
 	watched  map[string]tree.Key
 	commands *os.File  // nil while no reaper runs
 	cmd      *exec.Cmd // the running reaper
-	closed   bool
 }
 
 // Start returns when the first reaper is ready.
@@ -80,9 +79,8 @@ func (c *Client) supervise() {
 		c.mu.Lock()
 		c.commands.Close()
 		c.commands, c.cmd = nil, nil
-		closed := c.closed
 		c.mu.Unlock()
-		if closed {
+		if sleep.Ended(c.stop) {
 			return
 		}
 		c.logger.Warn("reaper exited; restarting it", "error", err)
@@ -163,7 +161,6 @@ func (c *Client) Pipe() (*os.File, error) {
 func (c *Client) Leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
 	close(c.stop)
 	if c.commands != nil {
 		c.commands.Close()
@@ -173,7 +170,6 @@ func (c *Client) Leave() {
 // Close dismisses the reaper and returns when it has exited.
 func (c *Client) Close() {
 	c.mu.Lock()
-	c.closed = true
 	close(c.stop)
 	c.sendLocked(command{Op: opDismiss})
 	c.mu.Unlock()
