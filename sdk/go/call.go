@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tempool/tempool/process/wire"
 )
@@ -21,8 +20,7 @@ type Call struct {
 	Worker      string
 	Incarnation int64
 
-	sendsLines bool        // its stream is lines of JSON
-	streams    atomic.Bool // the first piece is sent
+	sendsLines bool // its stream is lines of JSON
 
 	host func(ctx context.Context, method string, params, result any) error
 

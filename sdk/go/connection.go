@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -41,15 +40,14 @@ type connection struct {
 	maxMessage atomic.Int64
 	calls      sync.WaitGroup  // and notifications
 	others     sync.WaitGroup  // health functions, and the freeing of memory
-	life       context.Context // of health functions
-	end        context.CancelFunc
+	life       context.Context // of calls and health functions; it ends when the host is gone, or the worker stops
+	end        context.CancelCauseFunc
 
 	mu        sync.Mutex
 	inFlight  map[uint32]context.CancelCauseFunc
 	hostCalls map[uint32]chan hostAnswer
 	lastCall  uint32 // id of the latest host call
-	closed    bool
-	stopping  bool // no call begins
+	stopping  bool   // no call begins
 }
 
 type hostAnswer struct {
@@ -63,7 +61,7 @@ func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *co
 		inFlight: make(map[uint32]context.CancelCauseFunc), hostCalls: make(map[uint32]chan hostAnswer),
 	}
 	c.maxMessage.Store(wire.DefaultMaxMessage)
-	c.life, c.end = context.WithCancel(context.Background())
+	c.life, c.end = context.WithCancelCause(context.Background())
 	return c
 }
 
@@ -82,10 +80,7 @@ func (c *connection) serve() error {
 		c.worker.serving.Store(c)
 	}
 	err = c.read()
-	c.end()
-	if !errors.Is(err, os.ErrDeadlineExceeded) { // the host is gone, so nobody waits for answers
-		c.abandon()
-	}
+	c.end(errCancelled) // nobody waits for answers: the host is gone, or has them all
 	c.calls.Wait()
 	c.others.Wait()
 	_ = c.out.Close() // on an error the host has closed it
@@ -128,20 +123,6 @@ func (c *connection) read() error {
 		if err := c.handle(frame); err != nil {
 			return err
 		}
-	}
-}
-
-// abandon cancels what waits for the host.
-func (c *connection) abandon() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for _, cancel := range c.inFlight {
-		cancel(errCancelled)
-	}
-	for id, answer := range c.hostCalls {
-		delete(c.hostCalls, id)
-		answer <- hostAnswer{err: errClosed}
 	}
 }
 
@@ -225,41 +206,45 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 	if id != 0 {
 		headers = map[string]string{"call": strconv.FormatUint(uint64(id), 10)}
 	}
-	number, answered, err := c.beginHostCall()
-	if err != nil {
-		return err
+	if c.life.Err() != nil {
+		return errClosed
 	}
+	number, answered := c.beginHostCall()
 	if err := c.send(wire.Frame{Type: wire.FrameHostCall, ID: number, Method: method, Headers: headers,
 		Payload: payload}); err != nil {
 		c.forgetHostCall(number)
 		return err
 	}
+	var answer hostAnswer
 	select {
-	case answer := <-answered:
-		if answer.err != nil || result == nil {
-			return answer.err
-		}
-		if err := json.Unmarshal(answer.payload, result); err != nil {
-			return fmt.Errorf("decode the answer to %s: %w", method, err)
-		}
-		return nil
+	case answer = <-answered:
 	case <-ctx.Done(): // the answer still comes, and is dropped
 		return context.Cause(ctx)
+	case <-c.life.Done():
+		select {
+		case answer = <-answered: // it came before the end
+		default:
+			return errClosed
+		}
 	}
+	if answer.err != nil || result == nil {
+		return answer.err
+	}
+	if err := json.Unmarshal(answer.payload, result); err != nil {
+		return fmt.Errorf("decode the answer to %s: %w", method, err)
+	}
+	return nil
 }
 
-func (c *connection) beginHostCall() (uint32, chan hostAnswer, error) {
+func (c *connection) beginHostCall() (uint32, chan hostAnswer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return 0, nil, errClosed
-	}
 	for taken := true; taken; _, taken = c.hostCalls[c.lastCall] {
 		c.lastCall = c.lastCall%maxHostCallID + 1
 	}
 	answered := make(chan hostAnswer, 1)
 	c.hostCalls[c.lastCall] = answered
-	return c.lastCall, answered, nil
+	return c.lastCall, answered
 }
 
 func (c *connection) forgetHostCall(id uint32) {

@@ -26,16 +26,19 @@ func (c *connection) request(f wire.Frame) error {
 		return c.sendError(f.ID, Errorf(wire.CodeMethodNotFound, "method %q not found; this worker has: %s",
 			cut(f.Method, 100), cut(strings.Join(c.worker.names(), ", "), 1000)))
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(c.life)
 	c.mu.Lock()
 	c.inFlight[f.ID] = cancel
 	c.mu.Unlock()
-	begun := c.begin(func() {
-		defer cancel(nil)
-		answer, failure := c.answer(ctx, h, f)
+	ended := func() {
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		delete(c.inFlight, f.ID)
-		c.mu.Unlock()
+		cancel(nil)
+	}
+	begun := c.begin(func() {
+		answer, failure := c.answer(ctx, h, f)
+		ended()
 		if err := c.send(answer); err != nil {
 			_ = c.sendError(f.ID, err) // such as headers that are too long; on another error the host is gone
 		}
@@ -44,10 +47,7 @@ func (c *connection) request(f wire.Frame) error {
 	if begun {
 		return nil
 	}
-	c.mu.Lock()
-	delete(c.inFlight, f.ID)
-	c.mu.Unlock()
-	cancel(nil)
+	ended()
 	return c.send(wire.Frame{Type: wire.FrameError, ID: f.ID, Payload: []byte(notBegun)})
 }
 
@@ -62,8 +62,9 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 	tooLarge := func(what string, size int) error {
 		return Errorf(wire.CodeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
 	}
-	var sending sync.Mutex
-	over := false // guarded by sending: a piece behind the answer would break the connection
+	var sending sync.Mutex // guards first and over
+	first := true
+	over := false // a piece behind the answer would break the connection
 	payload, err := run(ctx, h, f.Payload, func(piece []byte) error {
 		sending.Lock()
 		defer sending.Unlock()
@@ -77,9 +78,10 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.
 			return tooLarge("a piece of the stream", len(piece))
 		}
 		chunk := wire.Frame{Type: wire.FrameChunk, ID: f.ID, Payload: piece}
-		if !call.streams.Swap(true) && call.sendsLines {
+		if first && call.sendsLines {
 			chunk.Headers = map[string]string{"content-type": "application/x-ndjson"}
 		}
+		first = false
 		return c.send(chunk)
 	})
 	sending.Lock()

@@ -123,7 +123,7 @@ func (w *Worker) Serve(ctx context.Context, conn net.Conn, stopping <-chan struc
 	defer close(served)
 	defer context.AfterFunc(ctx, func() {
 		_ = conn.Close() // a pipe in memory closes without an error
-		c.abandon()
+		c.end(errCancelled)
 	})()
 	go func() {
 		select {

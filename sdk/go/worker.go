@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -62,12 +63,7 @@ func (w *Worker) add(name string, h handler) {
 func (w *Worker) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	names := make([]string, 0, len(w.methods))
-	for name := range w.methods {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(w.methods))
 }
 
 func (w *Worker) method(name string) (handler, bool) {
@@ -90,7 +86,17 @@ func OnHealth(fn func(ctx context.Context) error) { program.onHealth = append(pr
 // Unhealthy reports this worker unhealthy, which counts at once as a failed health check: the worker gets no new call
 // until a check passes, and after health.max_failures in a row Tempool replaces the process. Within 5 seconds several
 // reports count once. It fails before Run serves, and once the host is gone.
-func Unhealthy(reason string) error { return program.unhealthy(reason) }
+func Unhealthy(reason string) error {
+	c := program.serving.Load()
+	if c == nil {
+		return errors.New("call Unhealthy after Run has started; before that, return an error from an OnStart function")
+	}
+	report, err := json.Marshal(map[string]string{"reason": cut(reason, wire.MaxReason)})
+	if err != nil {
+		return err
+	}
+	return c.send(wire.Frame{Type: wire.FrameNotify, Method: wire.UnhealthyMethod, Payload: report})
+}
 
 // OnSessionRelease registers a function that runs before a session moves from this worker to another, as a call of that
 // session: write what this process keeps of it to the session. If it fails, the session stays.
@@ -123,18 +129,6 @@ func OnResume(fn func(ctx context.Context) error) {
 
 func hook(name string, fn func(context.Context, string) error) {
 	Method(name, func(ctx context.Context, id string) (any, error) { return nil, fn(ctx, id) })
-}
-
-func (w *Worker) unhealthy(reason string) error {
-	c := w.serving.Load()
-	if c == nil {
-		return errors.New("call Unhealthy after Run has started; before that, return an error from an OnStart function")
-	}
-	report, err := json.Marshal(map[string]string{"reason": cut(reason, wire.MaxReason)})
-	if err != nil {
-		return err
-	}
-	return c.send(wire.Frame{Type: wire.FrameNotify, Method: wire.UnhealthyMethod, Payload: report})
 }
 
 // ping answers a ping: with an error if a function of OnHealth fails.
