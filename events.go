@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"maps"
 	"net/http"
@@ -39,11 +38,11 @@ type EventOptions struct {
 func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		m := &eventMerge{ctx: ctx, client: c, options: o, began: time.Now(), arrived: make(chan eventOrError),
+		m := &eventMerge{ctx: ctx, yield: yield, client: c, options: o, began: time.Now(), arrived: make(chan func() bool),
 			lastIDs: map[string]string{}, refused: map[string]bool{}}
 		defer m.reading.Wait()
 		defer cancel()
-		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held(ctx, yield) || !o.Follow {
+		if fromNow := o.Follow && o.Since.IsZero(); !fromNow && !m.held() || !o.Follow {
 			return
 		}
 		m.reading.Go(func() { m.follower().run(ctx) })
@@ -51,12 +50,8 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 			select {
 			case <-ctx.Done():
 				return
-			case one := <-m.arrived:
-				if one.agents != nil {
-					if m.agents = one.agents; m.allRefuse() {
-						return
-					}
-				} else if !one.opened && !yield(one.event, one.err) || m.isOver(one.endpoint, one.err) {
+			case use := <-m.arrived:
+				if !use() {
 					return
 				}
 			}
@@ -64,34 +59,27 @@ func (c *Client) Events(ctx context.Context, o EventOptions) iter.Seq2[api.Event
 	}
 }
 
-// eventOrError is what an agent sent, that it has opened its stream, or the present agents.
-type eventOrError struct {
-	endpoint string
-	opened   bool
-	event    api.Event
-	err      error
-	agents   []string
-}
-
-// eventMerge reads the events of several agents.
+// eventMerge reads the events of several agents. Goroutines read their streams; what these send, and what else they
+// learn, is used on the goroutine of the iteration.
 type eventMerge struct {
 	ctx     context.Context // of the iteration
+	yield   func(api.Event, error) bool
 	client  *Client
 	options EventOptions
 	began   time.Time
-	arrived chan eventOrError
+	arrived chan func() bool // what to do on the goroutine of the iteration; it reports whether that continues
 	reading sync.WaitGroup
 	lastIDs map[string]string // of the held events that were read, by agent
 	agents  []string          // their endpoints
 	refused map[string]bool   // by the agents with these endpoints, the newest request
 }
 
-// isOver records how a request to an agent, or for the agents, went, and reports whether all further ones will be
-// refused.
-func (m *eventMerge) isOver(endpoint string, err error) bool {
+// fail yields the error of a request to an agent, or for the agents, and reports whether the iteration continues: not
+// if all further requests will be refused.
+func (m *eventMerge) fail(endpoint string, err error) bool {
 	code := api.CodeOf(err)
 	m.refused[endpoint] = code == api.CodeForbidden || code == api.CodeUnauthorized
-	return code == api.CodeInvalid || m.refused[endpoint] && m.allRefuse()
+	return m.yield(api.Event{}, err) && code != api.CodeInvalid && !(m.refused[endpoint] && m.allRefuse())
 }
 
 // allRefuse reports whether no agent is left that does not refuse.
@@ -100,17 +88,17 @@ func (m *eventMerge) allRefuse() bool {
 }
 
 // held yields the events that the agents hold, and reports whether the iteration continues.
-func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool) bool {
-	endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
-	if err != nil && (!yield(api.Event{}, err) || m.isOver("", err)) {
+func (m *eventMerge) held() bool {
+	endpoints, err := m.client.eventEndpoints(m.ctx, m.options.Hosts)
+	if err != nil && !m.fail("", err) {
 		return false
 	}
 	m.agents = endpoints
 	var mu sync.Mutex
 	all, failures := readAll(endpoints, func(endpoint string) (held []api.Event, err error) {
-		lastID, err := m.read(ctx, endpoint, streamStart{}, nil, func(e api.Event) bool {
+		lastID, err := m.read(m.ctx, endpoint, streamStart{}, nil, func(e api.Event) error {
 			held = append(held, e)
-			return true
+			return nil
 		})
 		if n := m.options.Newest; n > 0 {
 			held = held[max(0, len(held)-n):]
@@ -124,12 +112,12 @@ func (m *eventMerge) held(ctx context.Context, yield func(api.Event, error) bool
 	})
 	slices.SortStableFunc(all, func(a, b api.Event) int { return a.Time.Compare(b.Time) })
 	for _, failure := range failures {
-		if !yield(api.Event{}, failure.err) || m.isOver(failure.endpoint, failure.err) {
+		if !m.fail(failure.endpoint, failure.err) {
 			return false
 		}
 	}
 	for _, event := range all {
-		if !yield(event, nil) {
+		if !m.yield(event, nil) {
 			return false
 		}
 	}
@@ -142,7 +130,10 @@ func (m *eventMerge) follower() follower {
 		endpoints: func(ctx context.Context) ([]string, error) {
 			endpoints, err := m.client.eventEndpoints(ctx, m.options.Hosts)
 			if len(endpoints) > 0 {
-				m.arrive(ctx, eventOrError{agents: endpoints})
+				_ = m.arrive(ctx, func() bool {
+					m.agents = endpoints
+					return !m.allRefuse()
+				}) // fails only at the end
 			}
 			// those whose held events were read continue after them
 			return slices.Concat(endpoints, slices.Collect(maps.Keys(m.lastIDs))), err
@@ -154,35 +145,40 @@ func (m *eventMerge) follower() follower {
 				at.since = time.Since(m.began).String()
 			}
 			return func(ctx context.Context, answered func()) error {
-				opened := func() { m.arrive(ctx, eventOrError{endpoint: endpoint, opened: true}) }
-				last, err := m.read(ctx, endpoint, at, opened, func(e api.Event) bool {
+				opened := func() {
+					_ = m.arrive(ctx, func() bool { m.refused[endpoint] = false; return true })
+				}
+				last, err := m.read(ctx, endpoint, at, opened, func(e api.Event) error {
 					answered()
-					return m.arrive(ctx, eventOrError{endpoint: endpoint, event: e})
+					return m.arrive(ctx, func() bool { return m.yield(e, nil) })
 				})
 				at.lastID = cmp.Or(last, at.lastID)
 				return err
 			}
 		},
-		failed: func(endpoint string, err error) { m.arrive(m.ctx, eventOrError{endpoint: endpoint, err: err}) },
+		failed: func(endpoint string, err error) {
+			_ = m.arrive(m.ctx, func() bool { return m.fail(endpoint, err) })
+		},
 	}
 }
 
 // streamStart is where reading a stream begins: after an event, else at a time, else now.
 type streamStart struct{ lastID, since string }
 
-func (m *eventMerge) arrive(ctx context.Context, one eventOrError) bool {
+// arrive has the iteration use what has arrived. It fails at the end of ctx.
+func (m *eventMerge) arrive(ctx context.Context, use func() bool) error {
 	select {
-	case m.arrived <- one:
-		return true
+	case m.arrived <- use:
+		return nil
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
 }
 
-// read reads events of one agent until its stream ends or take returns false, and returns the ID of the last one. With
-// opened it follows them.
+// read reads events of one agent until its stream ends or take fails, and returns the ID of the last one. With opened
+// it follows them.
 func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, opened func(),
-	take func(api.Event) bool) (lastID string, err error) {
+	take func(api.Event) error) (lastID string, err error) {
 	err = m.client.readLines(ctx, endpoint, m.request(at, opened != nil), opened, func(line []byte) error {
 		field, value, _ := strings.Cut(string(line), ": ")
 		switch field {
@@ -193,30 +189,17 @@ func (m *eventMerge) read(ctx context.Context, endpoint string, at streamStart, 
 			if err := json.Unmarshal([]byte(value), &event); err != nil {
 				return api.Errorf(api.CodeUnavailable, "the gateway at %s sent an invalid event: %w", redact.URLs(endpoint), err)
 			}
-			if !take(event) {
-				return errEnough
-			}
+			return take(event)
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return lastID, err
 }
 
-// errEnough ends the reading of a stream.
-var errEnough = errors.New("the reader stopped")
-
 // request asks one agent for events.
 func (m *eventMerge) request(at streamStart, follow bool) transport.Request {
-	query := url.Values{"follow": {strconv.FormatBool(follow)}}
-	if m.options.Pool != "" {
-		query.Set("pool", m.options.Pool)
-	}
-	if len(m.options.Types) > 0 {
-		query.Set("type", strings.Join(m.options.Types, ","))
-	}
+	query := url.Values{"follow": {strconv.FormatBool(follow)}, "pool": {m.options.Pool},
+		"type": {strings.Join(m.options.Types, ",")}}
 	header := http.Header{}
 	switch {
 	case !m.options.Since.IsZero():

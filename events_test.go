@@ -141,27 +141,27 @@ func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout/4)
 	m := &eventMerge{ctx: ctx, client: dialed(t, Options{Gateways: []string{quiet}}), options: EventOptions{Follow: true},
-		arrived: make(chan eventOrError), refused: map[string]bool{}, agents: []string{quiet, "other"}}
+		yield:   func(api.Event, error) bool { return true },
+		arrived: make(chan func() bool), refused: map[string]bool{}, agents: []string{quiet, "other"}}
 	defer m.reading.Wait()
 	defer cancel()
-	require.False(t, m.isOver(quiet, api.ErrUnauthorized))
+	require.True(t, m.fail(quiet, api.ErrUnauthorized))
 	m.reading.Go(func() { _ = m.follower().begin(quiet, false)(ctx, func() {}) })
 	select {
-	case one := <-m.arrived:
-		require.False(t, m.isOver(one.endpoint, one.err))
+	case use := <-m.arrived:
+		require.True(t, use())
 	case <-ctx.Done():
 	}
-	require.False(t, m.isOver("other", api.ErrUnauthorized), "the first one answers, though without events")
-	require.True(t, m.isOver(quiet, api.ErrUnauthorized))
+	require.True(t, m.fail("other", api.ErrUnauthorized), "the first one answers, though without events")
+	require.False(t, m.fail(quiet, api.ErrUnauthorized))
 
 	m.lastIDs = map[string]string{"left": "left-1"}
 	m.reading.Go(func() { _, _ = m.follower().endpoints(ctx) })
 	select {
-	case one := <-m.arrived:
-		m.agents = one.agents
+	case use := <-m.arrived:
+		require.False(t, use(), "one that has left does not answer: %v", m.agents)
 	case <-ctx.Done():
 	}
-	require.True(t, m.allRefuse(), "one that has left does not answer: %v", m.agents)
 }
 
 func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,17 +86,14 @@ type agentFailure struct {
 
 // readAll reads from all agents, some at a time. What an agent has sent before it failed counts, too.
 func readAll[T any](endpoints []string, read func(endpoint string) ([]T, error)) (all []T, failures []agentFailure) {
-	var mu sync.Mutex
-	sleep.Each(len(endpoints), concurrentQueries, func(i int) {
-		own, err := read(endpoints[i])
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, own...)
+	parts, errs := make([][]T, len(endpoints)), make([]error, len(endpoints))
+	sleep.Each(len(endpoints), concurrentQueries, func(i int) { parts[i], errs[i] = read(endpoints[i]) })
+	for i, err := range errs {
 		if err != nil {
 			failures = append(failures, agentFailure{endpoints[i], err})
 		}
-	})
-	return all, failures
+	}
+	return slices.Concat(parts...), failures
 }
 
 // readAnswering is readAll without the agents that do not answer: unreachable, unless it is nil, is called for each of

@@ -95,7 +95,7 @@ func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *ap
 
 // logRequest is the request to one gateway.
 func (p *Pool) logRequest(o LogOptions) transport.Request {
-	query := url.Values{}
+	query := url.Values{"follow": {strconv.FormatBool(o.Follow)}, "previous": {strconv.FormatBool(o.Previous)}}
 	path := "/v1/pools/" + p.name + "/logs"
 	if o.Worker != nil {
 		path = "/v1/workers/" + p.name + "/" + strconv.Itoa(*o.Worker) + "/logs"
@@ -103,22 +103,13 @@ func (p *Pool) logRequest(o LogOptions) transport.Request {
 			query.Set("here", "true")
 		}
 	}
-	if o.Follow {
-		query.Set("follow", "true")
-	}
-	if o.Previous {
-		query.Set("previous", "true")
-	}
 	if !o.Since.IsZero() {
 		query.Set("since", o.Since.UTC().Format(time.RFC3339Nano))
 	}
 	if o.Tail >= 0 {
 		query.Set("tail", strconv.Itoa(o.Tail))
 	}
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	return transport.Request{Method: http.MethodGet, Path: path}
+	return transport.Request{Method: http.MethodGet, Path: path + "?" + query.Encode()}
 }
 
 // readLogs reads what one gateway has.
