@@ -77,11 +77,8 @@ func (s *Session) Bind(ctx context.Context, slot int) error {
 		return err
 	}
 	worker := api.WorkerName(s.pool.name, slot)
-	body, err := transport.JSONBody(api.BindRequest{Worker: worker})
-	if err != nil {
-		return err
-	}
-	request := transport.Request{Method: http.MethodPut, Path: path, Body: body}
+	request := transport.Request{Method: http.MethodPut, Path: path,
+		Body: transport.JSONBody(api.BindRequest{Worker: worker})}
 	if err := s.pool.sessionRequest(ctx, request, nil); err != nil {
 		return err
 	}

@@ -123,11 +123,7 @@ func methodPath(prefix, method string) (string, error) {
 
 // callJSON makes a call with JSON in both directions.
 func callJSON(ctx context.Context, send sender, method string, in, out any) error {
-	body, err := transport.JSONBody(in)
-	if err != nil {
-		return err
-	}
-	reply, err := send(ctx, method, body)
+	reply, err := send(ctx, method, transport.JSONBody(in))
 	if err != nil {
 		return err
 	}
@@ -164,12 +160,7 @@ func (p *Pool) Stream(ctx context.Context, method string, in any) iter.Seq2[[]by
 
 func stream(ctx context.Context, send sender, method string, in any) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		body, err := transport.AnyBody(in)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		reply, err := send(ctx, method, body)
+		reply, err := send(ctx, method, transport.AnyBody(in))
 		if err != nil {
 			yield(nil, err)
 			return

@@ -79,16 +79,13 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 
 // checkoutAt asks one gateway.
 func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOptions, wait time.Duration) (*Lease, error) {
-	body, err := transport.JSONBody(map[string]any{
+	body := transport.JSONBody(map[string]any{
 		"holder": o.Holder, "session": o.Session, "key": o.Key, "ttl_ms": o.TTL.Milliseconds(),
 		"request_id": o.RequestID, "wait_ms": wait.Milliseconds(), "token": o.Token,
 	})
-	if err != nil {
-		return nil, err
-	}
 	var lease api.Lease
 	requested := time.Now()
-	err = p.client.askGateway(ctx, endpoint,
+	err := p.client.askGateway(ctx, endpoint,
 		transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body},
 		&lease)
 	if err != nil {

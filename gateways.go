@@ -32,7 +32,7 @@ type poolRequest struct {
 
 // tryGateways sends a request to one gateway after another until one answers, in rounds.
 func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply, error) {
-	if err := p.validName(); err != nil {
+	if err := cmp.Or(p.validName(), r.body.Err()); err != nil {
 		return nil, err
 	}
 	balancer := p.balancer()

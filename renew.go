@@ -43,10 +43,8 @@ func (s *leaseState) renew(ctx context.Context) error {
 	var renewed api.Lease
 	var err error
 	if s.client.fixed != nil {
-		var body transport.Body
-		if body, err = transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()}); err == nil {
-			err = s.ask(ctx, transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Body: body}, &renewed)
-		}
+		body := transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()})
+		err = s.ask(ctx, transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Body: body}, &renewed)
 	} else {
 		renewed, err = s.client.renew(ctx, s.lease.ID, "", s.ttl)
 	}

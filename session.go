@@ -62,14 +62,10 @@ func (p *Pool) Session(id string) *Session { return &Session{p, id} }
 // payload_too_large, store_full, invalid, store_unavailable, pool_not_found or unavailable.
 func (p *Pool) NewSession(ctx context.Context, state SessionState) (*Session, *SessionState, error) {
 	state.ID, state.Version = "", 0
-	body, err := transport.JSONBody(state)
-	if err != nil {
-		return nil, nil, err
-	}
 	var made SessionState
 	if err := p.sessionRequest(ctx,
-		transport.Request{Method: http.MethodPost, Path: sessionPath(p.name, "", url.Values{}), Body: body},
-		&made); err != nil {
+		transport.Request{Method: http.MethodPost, Path: sessionPath(p.name, "", url.Values{}),
+			Body: transport.JSONBody(state)}, &made); err != nil {
 		return nil, nil, err
 	}
 	return p.Session(made.ID), &made, nil
@@ -131,12 +127,8 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 	if s.id == "" || s.id == "." || s.id == ".." {
 		return nil, errSessionID(s.id)
 	}
-	body, err := transport.JSONBody(in)
-	if err != nil {
-		return nil, err
-	}
 	request := transport.Request{Method: method, Path: sessionPath(s.pool.name, "/"+url.PathEscape(s.id), url.Values{}),
-		Header: header, Body: body}
+		Header: header, Body: transport.JSONBody(in)}
 	if method == http.MethodDelete {
 		return nil, s.pool.sessionRequest(ctx, request, nil)
 	}

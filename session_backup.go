@@ -54,13 +54,9 @@ type ImportOptions struct {
 // fails with invalid or payload_too_large for a damaged backup, with store_full, which evicts nothing, and as
 // ExportSessions does.
 func (p *Pool) ImportSessions(ctx context.Context, backup io.Reader, o ImportOptions) (*api.SessionImport, error) {
-	body, err := transport.AnyBody(backup)
-	if err != nil {
-		return nil, err
-	}
 	reply, err := p.trySessionGateways(ctx, transport.Request{
 		Method: http.MethodPost, Path: "/v1/pools/" + p.name + "/sessions/import?any_pool=" + strconv.FormatBool(o.AnyPool),
-		Body: body,
+		Body: transport.AnyBody(backup),
 		// A gateway that does not have the store says so before the backup is read, so that another one can be asked.
 		Header: http.Header{"Expect": {"100-continue"}, "Content-Type": {"application/x-ndjson"}},
 	})

@@ -34,13 +34,9 @@ func (p *Pool) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*
 }
 
 func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (*api.SessionCopy, error) {
-	body, err := transport.JSONBody(in)
-	if err != nil {
-		return nil, err
-	}
 	report := &api.SessionCopy{}
-	return report, p.operate(ctx,
-		transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout}, report)
+	return report, p.operate(ctx, transport.Request{Method: method, Path: copyPath + suffix,
+		Body: transport.JSONBody(in), Timeout: sessionTimeout}, report)
 }
 
 // operate sends a request for the operator, and reads the answer's JSON into out. A gateway that refuses it over TCP

@@ -17,7 +17,11 @@ type Body struct {
 	contentType string // "" sends none
 	bytes       []byte
 	reader      *trackedReader
+	err         error // see Err
 }
+
+// Err is why the body, and so its request, cannot be sent: CodeInvalid for a value that JSON cannot express.
+func (b Body) Err() error { return b.err }
 
 // trackedReader records whether anything read from it.
 type trackedReader struct {
@@ -33,25 +37,25 @@ func (r *trackedReader) Read(p []byte) (int, error) {
 // RawBody sends bytes as they are.
 func RawBody(content []byte) Body { return Body{bytes: content} }
 
-// JSONBody sends a value as JSON; nil means no body. A value that JSON cannot express is CodeInvalid.
-func JSONBody(value any) (Body, error) {
+// JSONBody sends a value as JSON; nil means no body.
+func JSONBody(value any) Body {
 	if value == nil {
-		return Body{}, nil
+		return Body{}
 	}
 	content, err := json.Marshal(value)
 	if err != nil {
-		return Body{}, api.Errorf(api.CodeInvalid, "cannot encode the parameters as JSON: %w", err)
+		return Body{err: api.Errorf(api.CodeInvalid, "cannot encode the parameters as JSON: %w", err)}
 	}
-	return Body{contentType: "application/json", bytes: content}, nil
+	return Body{contentType: "application/json", bytes: content}
 }
 
 // AnyBody sends a []byte or an io.Reader as it is, and everything else as JSON.
-func AnyBody(value any) (Body, error) {
+func AnyBody(value any) Body {
 	switch value := value.(type) {
 	case []byte:
-		return RawBody(value), nil
+		return RawBody(value)
 	case io.Reader:
-		return Body{reader: &trackedReader{Reader: value}}, nil
+		return Body{reader: &trackedReader{Reader: value}}
 	}
 	return JSONBody(value)
 }

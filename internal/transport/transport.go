@@ -68,10 +68,13 @@ type Request struct {
 }
 
 // Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the
-// status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's code and Started. A failure
-// to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or CodeCancelled;
-// Started is false then only if the request was not sent.
+// status is 2xx; the caller closes it. A body that has an error fails with that. A problem that the gateway answers has
+// the gateway's code and Started. A failure to reach the gateway is CodeUnavailable, the end of ctx or of the timeout
+// CodeDeadlineExceeded or CodeCancelled; Started is false then only if the request was not sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
+	if r.Body.err != nil {
+		return nil, r.Body.err
+	}
 	ctx, cancel := withTimeout(ctx, r.Timeout)
 	response, err := t.send(ctx, endpoint, r)
 	if err != nil {
