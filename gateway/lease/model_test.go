@@ -234,42 +234,6 @@ func (m *world) broken() string {
 
 var seed = maphash.MakeSeed()
 
-// key tells states apart.
-func (m *world) key() uint64 {
-	var buffer [96]byte
-	b := buffer[:0]
-	add := func(values ...int64) {
-		for _, v := range values {
-			b = append(b, byte(v))
-		}
-	}
-	flag := func(values ...bool) {
-		for _, v := range values {
-			if v {
-				b = append(b, 1)
-			} else {
-				b = append(b, 0)
-			}
-		}
-	}
-	add(m.w.incarnation, m.w.seq, m.w.lease, m.reserved, m.granted, m.asked, m.answer.incarnation, m.answer.seq,
-		m.answer.lease, m.verified, m.seen.seq, m.seen.lease, int64(m.restarts), int64(m.budget), int64(len(m.fault)))
-	flag(m.away, m.lost, m.wasLost)
-	for n := range m.procs {
-		i := &m.procs[n]
-		flag(i.live, i.draining, i.state.Ended != "", i.state.Free, i.state.Reserved)
-		add(i.state.Newest.Seq, i.state.Held.Seq, int64(i.state.Doubt), int64(i.pool))
-		for _, call := range i.under {
-			add(int64(call))
-		}
-	}
-	for seq := range m.on {
-		add(m.on[seq])
-		flag(m.expired[seq], m.used[seq], m.over[seq], m.returned[seq], m.checkin[seq])
-	}
-	return maphash.Bytes(seed, b)
-}
-
 // moves are what may happen next: next gets each one's name and result.
 func (m *world) moves(next func(name string, n int64, after world)) {
 	var after world
@@ -527,7 +491,7 @@ type visit struct {
 func search(first world) (problem string, states int) {
 	first.w.incarnation = 1
 	first.open(1)
-	known := map[uint64]int32{first.key(): 0}
+	known := map[uint64]int32{maphash.Comparable(seed, first): 0}
 	visits, worlds := []visit{{from: -1}}, []world{first}
 	var edges [][2]int32
 	var open []int32
@@ -541,7 +505,7 @@ func search(first world) (problem string, states int) {
 			open = append(open, at)
 		}
 		w.moves(func(name string, n int64, next world) {
-			key := next.key()
+			key := maphash.Comparable(seed, next)
 			to, found := known[key]
 			if !found {
 				to = int32(len(visits))
