@@ -80,8 +80,9 @@ func (s *clusterServer) awaitNamespace(t *testing.T) {
 	var missing *serviceerror.NotFound
 	require.Eventually(t, func() bool {
 		_, err := user.DescribeWorkflowExecution(t.Context(), "none", "")
-		_, errSearch := user.CountWorkflow(t.Context(),
-			countOf(s.namespace, "TempoolPool = 'none' AND TempoolState = 'none'"))
+		_, errSearch := user.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{
+			Namespace: s.namespace, Query: "TempoolPool = 'none' AND TempoolState = 'none'",
+		})
 		return errors.As(err, &missing) && strings.Contains(err.Error(), "workflow") && errSearch == nil
 	}, waitTimeout, 100*time.Millisecond)
 }

@@ -62,11 +62,10 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 				return w.State != lifecycle.Failed || w.ConsecutiveFailures != p.failures
 			})
 		})
-		require.Eventually(t, func() bool { // workers report their end to the pool last
-			status, err := pool.Status(t.Context())
-			return err == nil && len(status.Workers) == p.size &&
+		until(env, "the roster has not the end of each worker", pool.Status, func(status api.PoolStatus) bool {
+			return len(status.Workers) == p.size && // workers report their end to the pool last
 				!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return !w.Resting })
-		}, waitTimeout, 50*time.Millisecond, "the roster of %s has the end of each worker", name)
+		})
 		events := env.acceptedEvents(api.PoolWorkflowID(name))
 		firstFailure := time.Now()
 		for slot := range p.size {

@@ -252,11 +252,10 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	pool := env.beginPool(s)
 	env.t.Cleanup(func() { env.logHistories(pool, s.Pool.Size) })
 	env.waitReady(pool, s.Pool.Size)
-	require.Eventually(env.t, func() bool {
-		status, err := pool.Status(env.t.Context())
-		return err == nil && status.Ready == s.Pool.Size &&
+	until(env, "the roster has not the gateways of all workers", pool.Status, func(status api.PoolStatus) bool {
+		return status.Ready == s.Pool.Size &&
 			!slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Endpoint == "" })
-	}, waitTimeout, 100*time.Millisecond, "the roster of pool %s has the gateways of all workers", s.Pool.Name)
+	})
 	return pool
 }
 
@@ -383,16 +382,22 @@ func sleep(t *testing.T, d time.Duration) {
 // wait waits for d and returns true, or returns false as soon as ctx ends.
 func wait(ctx context.Context, d time.Duration) bool { return interruptible.For(ctx.Done(), d) }
 
-// asked asks the Temporal server until it answers: a request gives up after ten seconds, and a machine may stall for
-// longer.
-func asked[T any](env *testEnv, question func(context.Context) (T, error)) (answer T) {
+// until asks until an answer is as described, and returns it: a request gives up after ten seconds, and a machine may
+// stall for longer.
+func until[T any](env *testEnv, what string, question func(context.Context) (T, error), holds func(T) bool) (answer T) {
 	env.t.Helper()
 	var err error
 	require.Eventually(env.t, func() bool {
 		answer, err = question(env.t.Context())
-		return err == nil
-	}, waitTimeout, 50*time.Millisecond, "%v", &err)
+		return err == nil && holds(answer)
+	}, waitTimeout, 30*time.Millisecond, "%s: %v, %+v", what, &err, &answer)
 	return answer
+}
+
+// asked asks the Temporal server until it answers.
+func asked[T any](env *testEnv, question func(context.Context) (T, error)) T {
+	env.t.Helper()
+	return until(env, "no answer", question, func(T) bool { return true })
 }
 
 // repeat gives an order, which may arrive twice, until it is answered.
@@ -427,13 +432,15 @@ func (env *testEnv) cancel(workflowID string) {
 // waitState waits until a worker is in a state.
 func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
 	env.t.Helper()
-	var got api.WorkerState
-	require.Eventually(env.t, func() bool {
-		var err error
-		got, err = pool.State(env.t.Context(), slot)
-		return err == nil && got.State == state
-	}, waitTimeout, 30*time.Millisecond, "worker %d is not %s but %+v", slot, state, &got)
-	return got
+	return env.waitWorker(pool, slot, "is not "+string(state), func(w api.WorkerState) bool { return w.State == state })
+}
+
+// waitWorker waits until a worker's state is as described.
+func (env *testEnv) waitWorker(pool *tempool.Pool, slot int, what string,
+	holds func(api.WorkerState) bool) api.WorkerState {
+	env.t.Helper()
+	return until(env, fmt.Sprintf("worker %d %s", slot, what),
+		func(ctx context.Context) (api.WorkerState, error) { return pool.State(ctx, slot) }, holds)
 }
 
 // history returns the newest transitions of a worker, oldest first. A query may get no answer while an agent is being
@@ -445,14 +452,10 @@ func (env *testEnv) history(pool *tempool.Pool, slot int) []lifecycle.Transition
 
 // waitHistory waits until the newest transitions of a worker are as described.
 func (env *testEnv) waitHistory(pool *tempool.Pool, slot int, what string,
-	holds func([]lifecycle.Transition) bool) (history []lifecycle.Transition) {
+	holds func([]lifecycle.Transition) bool) []lifecycle.Transition {
 	env.t.Helper()
-	require.Eventually(env.t, func() bool {
-		var err error
-		history, err = pool.History(env.t.Context(), slot)
-		return err == nil && holds(history)
-	}, waitTimeout, 20*time.Millisecond, "worker %d has no history with %s: %+v", slot, what, &history)
-	return history
+	return until(env, fmt.Sprintf("worker %d has no history with %s", slot, what),
+		func(ctx context.Context) ([]lifecycle.Transition, error) { return pool.History(ctx, slot) }, holds)
 }
 
 // noted are the reasons of the transitions of a kind.

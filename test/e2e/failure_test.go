@@ -8,15 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
-
-func countOf(namespace, query string) *workflowservice.CountWorkflowExecutionsRequest {
-	return &workflowservice.CountWorkflowExecutionsRequest{Namespace: namespace, Query: query}
-}
 
 func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 	env := oneHost(t, "crash")
@@ -75,11 +70,7 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 			break
 		}
 		env.execute(api.PoolWorkflowID("stuck"), "nowhere", api.WorkflowPool, api.PoolStart{Pool: "stuck"})
-		require.Eventually(t, func() bool {
-			answer, err := env.client.Temporal().CountWorkflow(t.Context(),
-				countOf(env.server.Namespace(), "WorkflowType = 'Pool' AND ExecutionStatus = 'Running'"))
-			return err == nil && answer.GetCount() == 2
-		}, waitTimeout, 50*time.Millisecond, "visibility lists both pools")
+		env.waitCount("WorkflowType = 'Pool' AND ExecutionStatus = 'Running'", func(n int) bool { return n == 2 })
 	}
 	for slot := range 2 {
 		ends := noted(env.history(pool, slot), lifecycle.Exited)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -95,15 +96,19 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 }
 
 // countRuns counts the runs of a workflow that visibility has.
-func (env *testEnv) countRuns(id string) (n int) {
+func (env *testEnv) countRuns(id string) int {
 	env.t.Helper()
-	require.Eventually(env.t, func() bool { // visibility lags
-		answer, err := env.client.Temporal().CountWorkflow(env.t.Context(),
-			countOf(env.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
-		n = int(answer.GetCount())
-		return err == nil && n > 0
-	}, waitTimeout, 100*time.Millisecond)
-	return n
+	return env.waitCount(fmt.Sprintf("WorkflowId = '%s'", id), func(n int) bool { return n > 0 })
+}
+
+// waitCount waits until visibility, which lags, has as many runs by a query as holds says.
+func (env *testEnv) waitCount(query string, holds func(n int) bool) int {
+	env.t.Helper()
+	return until(env, query, func(ctx context.Context) (int, error) {
+		answer, err := env.client.Temporal().CountWorkflow(ctx,
+			&workflowservice.CountWorkflowExecutionsRequest{Namespace: env.client.Namespace(), Query: query})
+		return int(answer.GetCount()), err
+	}, holds)
 }
 
 // historyEvents are the events of a workflow's current run.

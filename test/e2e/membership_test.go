@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,14 +14,10 @@ import (
 )
 
 // hostStatus waits for a status of the host's workflow for which holds is true, and returns it.
-func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) bool) (s api.HostStatus) {
+func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) bool) api.HostStatus {
 	env.t.Helper()
-	require.Eventually(env.t, func() bool {
-		var err error
-		s, err = env.client.HostStatus(env.t.Context(), hostID)
-		return err == nil && holds(s)
-	}, waitTimeout, 50*time.Millisecond, what)
-	return s
+	return until(env, what,
+		func(ctx context.Context) (api.HostStatus, error) { return env.client.HostStatus(ctx, hostID) }, holds)
 }
 
 func up(s api.HostStatus) bool { return s.State == api.HostUp }

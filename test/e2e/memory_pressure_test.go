@@ -68,12 +68,8 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirst(t *testing.T) {
 	setAvailableMemory(t, root, 3)
 	agent.waitForLog("memory pressure", `"level":"critical","before":"medium"`)
 	agent.waitForLog("memory limit lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
-	var parked []int
-	require.Eventually(t, func() bool {
-		status, err := pool.Status(t.Context())
-		parked = status.StoppedForMemory
-		return err == nil && len(parked) == 2
-	}, waitTimeout, 50*time.Millisecond, "two are stopped, not %v", &parked)
+	parked := until(env, "not two are stopped", pool.Status,
+		func(s api.PoolStatus) bool { return len(s.StoppedForMemory) == 2 }).StoppedForMemory
 	require.Equal(t, largest, parked[0], "the largest worker stops first")
 	env.waitFor(pool, "two workers are down", func(v api.PoolWorkers) bool { return v.Ready == 2 })
 	status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "0")

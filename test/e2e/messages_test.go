@@ -71,12 +71,9 @@ func sessionWorkflowsContinue(env *testEnv) {
 			mustRequest(t, gateway, "POST", "/v1/pools/drained/call/kept_here", `[]`, fmt.Sprint("s", i)))
 	}
 
-	var lease *tempool.Lease
-	require.Eventually(t, func() bool { // the gateway gives the worker up when it has no calls
-		lease, err = pool.CheckoutOnce(t.Context(), worker,
-			tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
-		return err == nil
-	}, waitTimeout, 100*time.Millisecond)
+	lease := asked(env, func(ctx context.Context) (*tempool.Lease, error) { // refused while the gateway has calls of it
+		return pool.CheckoutOnce(ctx, worker, tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+	})
 	expires := lease.Expires()
 	require.NoError(t, lease.Renew(t.Context()))
 	require.True(t, lease.Expires().After(expires))

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -27,11 +28,9 @@ func illProgram(env *testEnv) {
 	// Under a client's lease: at its end.
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
 	require.NoError(t, lease.Call(t.Context(), "report", []string{"the network is slow"}, nil))
-	require.Eventually(t, func() bool {
-		state, err := pool.State(t.Context(), 0)
-		return err == nil && state.Health == lifecycle.Unhealthy
-	}, waitTimeout, 20*time.Millisecond)
-	require.Equal(t, lifecycle.Busy, env.waitState(pool, 0, lifecycle.Busy).State)
+	state := env.waitWorker(pool, 0, "is well",
+		func(w api.WorkerState) bool { return w.Health == lifecycle.Unhealthy })
+	require.Equal(t, lifecycle.Busy, state.State)
 	require.NoError(t, lease.Call(t.Context(), "echo", []int{8}, &echoed), "its holder keeps it")
 	require.NoError(t, lease.Call(t.Context(), "fall_ill", nil, nil))
 	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))

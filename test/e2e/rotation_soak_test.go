@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -71,10 +72,10 @@ type rotationEnv struct {
 func (m *rotationEnv) setMaxUptime(uptime time.Duration) {
 	m.t.Helper()
 	m.spec.Rotation.MaxUptime = spec.Duration(uptime)
-	require.Eventually(m.t, func() bool { // a pool that is about to continue as new refuses updates
-		_, err := m.pool.Apply(m.t.Context(), m.spec)
-		return err == nil
-	}, waitTimeout, 100*time.Millisecond)
+	m.repeat(func(ctx context.Context) error { // a pool that is about to continue as new refuses updates
+		_, err := m.pool.Apply(ctx, m.spec)
+		return err
+	})
 }
 
 // waitForRotations waits until there have been n rotations in total.

@@ -178,20 +178,16 @@ func sharedBudget(env *testEnv) {
 	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
 	s.Resources.Rebalance = spec.Duration(time.Second)
 	pool := env.startPool(s)
-	var status api.PoolStatus
-	require.Eventually(t, func() bool {
-		var err error
-		status, err = pool.Status(t.Context())
-		return err == nil && len(status.Shares) == 2 && status.Shares[0].Applied && status.Shares[1].Applied
-	}, waitTimeout, 100*time.Millisecond, "%+v", &status)
+	status := until(env, "the shares are not applied", pool.Status, func(s api.PoolStatus) bool {
+		return len(s.Shares) == 2 && s.Shares[0].Applied && s.Shares[1].Applied
+	})
 	require.EqualValues(t, 1<<30, status.Shares[0].MemoryBytes+status.Shares[1].MemoryBytes)
 	require.InDelta(t, 1, status.Shares[0].CPUCores+status.Shares[1].CPUCores, 1e-9)
 	for slot := range 2 { // each worker reports its limits, once
-		require.Eventually(t, func() bool {
-			st, err := pool.State(t.Context(), slot)
-			return err == nil && st.LimitsApplied != nil && st.LimitsApplied.MemoryBytes == 512<<20 &&
+		env.waitWorker(pool, slot, "has no limits", func(st api.WorkerState) bool {
+			return st.LimitsApplied != nil && st.LimitsApplied.MemoryBytes == 512<<20 &&
 				st.LimitsApplied.CPUCores == 0.5 && st.Limits["memory"] != "" && st.Limits["cpu"] != ""
-		}, waitTimeout, 100*time.Millisecond, "worker %d", slot)
+		})
 		history := env.history(pool, slot)
 		require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 			return step.Event == lifecycle.EventKind(lifecycle.LimitsApplied) &&

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -115,12 +114,8 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	env.waitZero(pool)
 	require.Zero(t, failed.Load())
 
-	var status api.PoolStatus
-	require.Eventually(t, func() bool {
-		var err error
-		status, err = pool.Status(t.Context())
-		return err == nil && status.Scale != nil && len(status.Scale.Demand) == 0
-	}, waitTimeout, 100*time.Millisecond, "no demand is left: %+v", &status)
+	status := until(env, "demand is left", pool.Status,
+		func(s api.PoolStatus) bool { return s.Scale != nil && len(s.Scale.Demand) == 0 })
 	require.NotEmpty(t, status.Scale.Decisions)
 	for _, d := range status.Scale.Decisions {
 		require.NotEmpty(t, d.Reason)
@@ -226,12 +221,8 @@ func scheduledScale(env *testEnv) {
 	v := env.waitReady(pool, 3)
 	require.Equal(t, 3, v.Scale.Min)
 	scheduled("wrong", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Size: 9}})
-	require.Eventually(t, func() bool {
-		list, err := env.client.Temporal().ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
-			Query: "WorkflowType = 'Scale' AND ExecutionStatus = 'Failed'",
-		})
-		return err == nil && len(list.GetExecutions()) == 1
-	}, waitTimeout, 200*time.Millisecond, "a refused scale is a failed workflow")
+	// a refused scale is a failed workflow
+	env.waitCount("WorkflowType = 'Scale' AND ExecutionStatus = 'Failed'", func(n int) bool { return n == 1 })
 }
 
 // demandOfALostHost kills the agent of a host with demand.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,8 +25,7 @@ func eventsUntilReady(env *testEnv) {
 		events := env.acceptedEvents(api.WorkerWorkflowID(pool.Name(), slot))
 		require.LessOrEqual(t, len(events), 12, "%v", events)
 	}
-	require.Eventually(t, func() bool { // by what the agent has reported to the pool
-		status, err := pool.Status(t.Context())
-		return err == nil && status.Ready == 3 && status.Workers[0].Host == "host" && status.Workers[0].PID > 0
-	}, waitTimeout, 50*time.Millisecond)
+	until(env, "the agent has not reported to the pool", pool.Status, func(s api.PoolStatus) bool {
+		return s.Ready == 3 && s.Workers[0].Host == "host" && s.Workers[0].PID > 0
+	})
 }

@@ -95,10 +95,8 @@ func (env *testEnv) frozenWorker(pool *tempool.Pool) (pid, descendant int) {
 	env.t.Helper()
 	require.NoError(env.t, pool.Call(env.t.Context(), "work", []int{0}, &pid))
 	require.NoError(env.t, pool.Call(env.t.Context(), "descend", nil, &descendant))
-	require.Eventually(env.t, func() bool {
-		state, err := pool.State(env.t.Context(), 0)
-		return err == nil && state.Health == lifecycle.Healthy
-	}, waitTimeout, 20*time.Millisecond, "a machine that stalls may fail a probe")
+	env.waitWorker(pool, 0, "is ill", // a machine that stalls may fail a probe
+		func(w api.WorkerState) bool { return w.Health == lifecycle.Healthy })
 	env.signal(pool, 0, api.SignalSuspend, "")
 	env.waitState(pool, 0, lifecycle.Suspended)
 	require.True(env.t, stoppedProcess(env.t, pid))

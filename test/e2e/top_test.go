@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -85,10 +86,9 @@ func TestTopOnATerminal(t *testing.T) {
 	term.shows("Restart screen/1?")
 	term.keys("y")
 	term.shows("restarting screen/1")
-	require.Eventually(t, func() bool {
-		state, err := pool.State(t.Context(), 1)
-		return err == nil && state.State == lifecycle.Ready && state.Incarnation > before.Workers[1].Incarnation
-	}, waitTimeout, 100*time.Millisecond, "the key restarts the worker")
+	env.waitWorker(pool, 1, "was not restarted by the key", func(w api.WorkerState) bool {
+		return w.State == lifecycle.Ready && w.Incarnation > before.Workers[1].Incarnation
+	})
 	term.keys("Escape")
 	term.shows(`1 match "screen/1"`)
 	term.keys("Escape")

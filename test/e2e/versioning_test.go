@@ -33,11 +33,10 @@ func (env *testEnv) startBuild(hostID, build string) *agent {
 func (env *testEnv) promote(build string) {
 	env.t.Helper()
 	handle := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment)
-	var err error
-	require.Eventually(env.t, func() bool {
-		_, err = handle.SetCurrentVersion(env.t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
-		return err == nil
-	}, waitTimeout, 200*time.Millisecond, "%v", &err)
+	env.repeat(func(ctx context.Context) error {
+		_, err := handle.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
+		return err
+	})
 }
 
 // waitBuild waits until workflows run on a build.

@@ -144,11 +144,9 @@ tempool.run()
 	third := run("return")
 	_, slot, err := api.ParseWorkerName(lease.Worker)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the host renews, although nobody calls
-		state, err := l.pool.State(t.Context(), slot)
-		return err == nil && state.Lease != nil && state.Lease.ID == lease.ID &&
-			state.Lease.ExpiresAt.After(lease.ExpiresAt)
-	}, waitTimeout, 50*time.Millisecond)
+	env.waitWorker(l.pool, slot, "is not renewed by its host", func(w api.WorkerState) bool { // although nobody calls
+		return w.Lease != nil && w.Lease.ID == lease.ID && w.Lease.ExpiresAt.After(lease.ExpiresAt)
+	})
 	env.cancel(first.GetID())
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, first.Get(t.Context(), nil), &cancelled)
