@@ -49,13 +49,19 @@ func (d doctor) has(level, check, says string) bool {
 	return false
 }
 
-func (env *testEnv) awaitFinding(level, check, says string) (result doctor) {
+// awaitDoctor waits until a result is as it should be.
+func (env *testEnv) awaitDoctor(holds func(doctor) bool, args ...string) (result doctor) {
 	env.t.Helper()
 	require.Eventually(env.t, func() bool {
-		result = env.doctor()
-		return result.has(level, check, says)
-	}, waitTimeout, 500*time.Millisecond, "no %s of %s about %q", level, check, says)
+		result = env.doctor(args...)
+		return holds(result)
+	}, waitTimeout, 500*time.Millisecond, "%+v", &result)
 	return result
+}
+
+func (env *testEnv) awaitFinding(level, check, says string, args ...string) doctor {
+	env.t.Helper()
+	return env.awaitDoctor(func(d doctor) bool { return d.has(level, check, says) }, args...)
 }
 
 func TestDoctorFindsRealConditions(t *testing.T) {
@@ -63,8 +69,7 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 	env := newEnv(t)
 	result := env.awaitFinding("problem", "agents", "none is running")
 	require.True(t, result.has("ok", "temporal", "answers"), "%+v", result)
-	require.Eventually(t, func() bool { return env.doctor("--namespace", "nosuch").has("problem", "namespace", "nosuch") },
-		waitTimeout, 500*time.Millisecond)
+	env.awaitFinding("problem", "namespace", "nosuch", "--namespace", "nosuch")
 	require.True(t, env.doctor("--address", "127.0.0.1:1").has("problem", "temporal", "127.0.0.1:1"))
 	env.repeat(func(ctx context.Context) error {
 		_, err := env.client.Temporal().WorkflowService().RegisterNamespace(ctx,
@@ -76,18 +81,13 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 		}
 		return err
 	})
-	require.Eventually(t, func() bool {
-		return env.doctor("--namespace", "bare").has("problem", "search_attributes",
-			"missing")
-	}, waitTimeout, 500*time.Millisecond)
+	env.awaitFinding("problem", "search_attributes", "missing", "--namespace", "bare")
 
 	env.startAgent("fine")
-	require.Eventually(t, func() bool { // a heartbeat may come late, and an answer of the server, too
-		result = env.doctor()
-		return result.Problems == 0 && result.has("ok", "gateway", "host fine") &&
-			result.has("ok", "search_attributes", "") &&
-			result.has("ok", "agents", "host fine: agent "+buildinfo.Read().Version) && !result.has("warning", "clock", "")
-	}, waitTimeout, 500*time.Millisecond, "%+v", &result)
+	env.awaitDoctor(func(d doctor) bool { // a heartbeat may come late, and an answer of the server, too
+		return d.Problems == 0 && d.has("ok", "gateway", "host fine") && d.has("ok", "search_attributes", "") &&
+			d.has("ok", "agents", "host fine: agent "+buildinfo.Read().Version) && !d.has("warning", "clock", "")
+	})
 	pool := env.startPool(echoSpec("kept", 1))
 	env.awaitFinding("ok", "pools", "pool kept: 1 of 1 ready")
 	env.awaitFinding("warning", "root", "pool kept") // the agent of this test runs as root
@@ -103,6 +103,6 @@ func TestDoctorFindsRealConditions(t *testing.T) {
 
 	poor.kill()
 	env.awaitFinding("warning", "agents", "host poor: its agent does not heartbeat (lost")
-	require.Eventually(t, func() bool { return env.doctor().Problems == 0 }, waitTimeout, 500*time.Millisecond)
+	env.awaitDoctor(func(d doctor) bool { return d.Problems == 0 })
 	env.waitReady(pool, 1)
 }

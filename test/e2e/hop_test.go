@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -72,23 +71,29 @@ func TestThreeHostsServeForOneAnother(t *testing.T) {
 	leaseThroughAnotherHost(t, pool, gateways, slots, agents)
 }
 
+// curl makes a request and returns the answer.
+func curl(ctx context.Context, arguments ...string) (string, error) {
+	answer, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--fail-with-body"}, arguments...)...).Output()
+	return string(answer), err
+}
+
 // noCallWaitsWhileAnotherHostIsIdle has a caller give up a call that goes on at its worker. Short calls to the same
 // gateway do not wait for that.
 func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
-	curl := func(ctx context.Context, method, body string) error {
-		return exec.CommandContext(ctx, "curl", "-sf", "-m", "60", "-d", body, "-o", os.DevNull,
-			only+"/v1/pools/hop/call/"+method).Run()
+	call := func(ctx context.Context, method, body string) error {
+		_, err := curl(ctx, "-m", "60", "-d", body, only+"/v1/pools/hop/call/"+method)
+		return err
 	}
 	folder := t.TempDir()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	left := make(chan error, 1)
-	go func() { left <- curl(ctx, "hold", fmt.Sprintf("[%q]", filepath.Join(folder, "release"))) }()
+	go func() { left <- call(ctx, "hold", fmt.Sprintf("[%q]", filepath.Join(folder, "release"))) }()
 	require.Eventually(t, func() bool { return exists(folder, "release.begun") }, waitTimeout, 10*time.Millisecond)
 	leave()
 	require.Error(t, await(t, left))
 	for range 9 {
-		require.NoError(t, curl(t.Context(), "nap", "[0]"))
+		require.NoError(t, call(t.Context(), "nap", "[0]"))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "release"), nil, 0o600)) // now the call that was given up ends
 }
@@ -108,25 +113,18 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	lease, err := pool.CheckoutOnce(t.Context(), slots[1],
 		tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
 	require.NoError(t, err)
-	curl := func(arguments ...string) (string, error) {
-		var stdout bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), "curl", append([]string{"-sS", "--fail-with-body"}, arguments...)...)
-		cmd.Stdout = &stdout
-		err := cmd.Run()
-		return stdout.String(), err
-	}
 	base := gateways[2] + "/v1/leases/" + lease.ID + "~" + lease.Token
-	answer, err := curl("-i", "-d", "[0]", base+"/call/nap")
+	answer, err := curl(t.Context(), "-i", "-d", "[0]", base+"/call/nap")
 	require.NoError(t, err, answer)
 	require.Contains(t, answer, fmt.Sprint(api.HeaderWorker, ": hop/", slots[1]))
-	answer, err = curl("-d", "100", base+"/call/count")
+	answer, err = curl(t.Context(), "-d", "100", base+"/call/count")
 	require.NoError(t, err, answer)
 	require.Equal(t, 100, strings.Count(answer, "\n"))
-	_, err = curl("-m", "1", "-d", "[3]", base+"/call/nap") // the return of the lease waits for its end
+	_, err = curl(t.Context(), "-m", "1", "-d", "[3]", base+"/call/nap") // the return of the lease waits for its end
 	require.Error(t, err)
-	answer, err = curl("-X", "PUT", "-d", `{"ttl_ms": 90000}`, base)
+	answer, err = curl(t.Context(), "-X", "PUT", "-d", `{"ttl_ms": 90000}`, base)
 	require.NoError(t, err, answer)
-	answer, err = curl("-X", "DELETE", base)
+	answer, err = curl(t.Context(), "-X", "DELETE", base)
 	require.NoError(t, err, answer)
 
 	// A call on a host that is killed fails, and says that it may have run. A frozen host costs one time-out.
@@ -144,7 +142,7 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	}
 	awaitBusy := func(host int) {
 		require.Eventually(t, func() bool {
-			answer, err := curl(gateways[host] + "/v1/pools/hop/slots")
+			answer, err := curl(t.Context(), gateways[host]+"/v1/pools/hop/slots")
 			return err == nil && answer == `{"free":0}`
 		}, waitTimeout, 20*time.Millisecond)
 	}
@@ -152,7 +150,7 @@ func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]strin
 	awaitBusy(0)
 	agents[2].freeze()
 	for range 3 {
-		answer, err = curl("-d", "[0]", gateways[0]+"/v1/pools/hop/call/nap")
+		answer, err = curl(t.Context(), "-d", "[0]", gateways[0]+"/v1/pools/hop/call/nap")
 		require.NoError(t, err, answer)
 	}
 	there := nap()

@@ -182,16 +182,12 @@ func TestAnAgentThatCannotRegisterYetKeepsTheProcesses(t *testing.T) {
 func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	env := newEnv(t)
 	current := env.startAgent("keeps", "--keep-processes")
-	checkout := func(pool *tempool.Pool) *tempool.Lease {
-		t.Helper()
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", TTL: time.Hour, Wait: waitTimeout})
-		return lease
-	}
+	hour := tempool.CheckoutOptions{Holder: "me", TTL: time.Hour, Wait: waitTimeout}
 
 	s := echoSpec("successor", 1)
 	s.Rotation.DrainTimeout = spec.Duration(time.Hour)
 	replaced := env.startPool(s)
-	held := checkout(replaced)
+	held := env.checkout(replaced, hour)
 	callLease(t, held, "echo")
 	env.restart(replaced, api.RestartRequest{Worker: new(int), Reason: "so that it has a successor"})
 	// starts that a busy Temporal has lost have used numbers, too
@@ -206,7 +202,7 @@ func TestProcessesAreHandedOverInTheMiddleOfWhatTheyDo(t *testing.T) {
 	s.Pool.Env["NOTES"], s.Pool.Env["suspend"] = notes, "hang"
 	s.Rotation.DrainTimeout, s.Health.Timeout = spec.Duration(time.Second), spec.Duration(waitTimeout)
 	hooked := env.startPool(s)
-	lease := checkout(hooked)
+	lease := env.checkout(hooked, hour)
 	var hookedPID int
 	require.NoError(t, lease.Call(t.Context(), "work", []int{0}, &hookedPID))
 	_, cut := startLingering(t, lease)

@@ -27,6 +27,18 @@ func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.Session
 	return moves
 }
 
+// update sends a pool an update for which the client has no method, once if it has an id.
+func (env *testEnv) update(ctx context.Context, pool, name, id string, argument any) error {
+	handle, err := env.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: api.PoolWorkflowID(pool), UpdateName: name, UpdateID: id, Args: []any{argument},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err != nil {
+		return err
+	}
+	return handle.Get(ctx, nil)
+}
+
 // Sessions move to another worker and back by workflows that continue as new after each page, and a lease is renewed;
 // then the pool drains the worker and restarts it.
 func sessionWorkflowsContinue(env *testEnv) {
@@ -80,14 +92,10 @@ func sessionWorkflowsContinue(env *testEnv) {
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 
 	before := env.waitState(pool, worker, lifecycle.Ready)
-	handle := asked(env, func(ctx context.Context) (client.WorkflowUpdateHandle, error) {
-		return env.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-			WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain, UpdateID: "maintenance",
-			WaitForStage: client.WorkflowUpdateStageCompleted,
-			Args:         []any{api.Control{Worker: &worker, Reason: "maintenance"}},
-		})
+	env.repeat(func(ctx context.Context) error {
+		return env.update(ctx, "drained", api.UpdateDrain, "maintenance",
+			api.Control{Worker: &worker, Reason: "maintenance"})
 	})
-	require.NoError(t, handle.Get(t.Context(), nil))
 	env.waitState(pool, worker, lifecycle.Stopped)
 	env.restart(pool, api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})
 	after := env.waitState(pool, worker, lifecycle.Ready)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 )
@@ -29,7 +28,7 @@ var monthActs = []monthAct{
 	{"stop", 4, signalAny(api.SignalStop)},
 	{"drain", 4, func(m *month, ctx context.Context) (string, error) {
 		slot := m.slot()
-		return fmt.Sprint(slot), m.update(ctx, api.UpdateDrain, api.Control{Worker: &slot, Reason: "month"})
+		return fmt.Sprint(slot), m.update(ctx, "month", api.UpdateDrain, "", api.Control{Worker: &slot, Reason: "month"})
 	}},
 	{"restart", 12, func(m *month, ctx context.Context) (string, error) {
 		slot := m.slot()
@@ -52,7 +51,7 @@ var monthActs = []monthAct{
 	}},
 	{"evacuate", 2, func(m *month, ctx context.Context) (string, error) {
 		slot := m.slot()
-		return fmt.Sprint(slot), m.update(ctx, api.UpdateEvacuate, api.EvacuateRequest{Worker: slot})
+		return fmt.Sprint(slot), m.update(ctx, "month", api.UpdateEvacuate, "", api.EvacuateRequest{Worker: slot})
 	}},
 	{"rebalance sessions", 1, func(m *month, ctx context.Context) (string, error) {
 		_, err := m.pool.RebalanceSessions(ctx, api.RebalanceSessionsRequest{})
@@ -170,18 +169,6 @@ func (m *month) workflow() string {
 		return api.PoolWorkflowID("month")
 	}
 	return api.WorkerWorkflowID("month", m.slot())
-}
-
-// update sends the pool an update for which the client has no method.
-func (m *month) update(ctx context.Context, name string, argument any) error {
-	handle, err := m.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: api.PoolWorkflowID("month"), UpdateName: name, Args: []any{argument},
-		WaitForStage: client.WorkflowUpdateStageCompleted,
-	})
-	if err != nil {
-		return err
-	}
-	return handle.Get(ctx, nil)
 }
 
 func (m *month) terminate(ctx context.Context, id string) (string, error) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -93,16 +94,10 @@ func sessionMigrates(env *testEnv) {
 	require.NoError(t, err)
 	_, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
 	require.ErrorIs(t, err, api.ErrBusy, "one migration of a session at a time")
-	var pid int
-	require.Eventually(t, func() bool {
-		text, err := os.ReadFile(filepath.Join(markers, "loading"))
-		if err != nil {
-			return false
-		}
-		pid, err = strconv.Atoi(string(text))
-		return err == nil
-	}, waitTimeout, 10*time.Millisecond)
-	killProcess(t, pid)
+	killProcess(t, asked(env, func(context.Context) (int, error) {
+		text, _ := os.ReadFile(filepath.Join(markers, "loading"))
+		return strconv.Atoi(string(text))
+	}))
 	_, err = migration.Wait(t.Context())
 	require.ErrorIs(t, err, api.ErrWorkerCrashed)
 	require.ErrorContains(t, err, "everything undone")
