@@ -17,10 +17,10 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 	require.JSONEq(t, `{"bindings":[],"next":""}`, string(e.do("GET", all, nil).body))
 	require.JSONEq(t, `{"session":"user:42"}`, string(e.do("GET", path, nil).body))
 	for _, worker := range []string{"p/1", "p/0", "p/1"} {
-		require.Equal(t, http.StatusOK, e.do("PUT", path, `{"worker":"`+worker+`"}`).status)
+		e.ok("PUT", path, `{"worker":"`+worker+`"}`)
 		require.JSONEq(t, `{"session":"user:42","worker":"`+worker+`"}`, string(e.do("GET", path, nil).body))
 	}
-	require.Equal(t, http.StatusOK, e.do("PUT", all+"/a", `{"worker":"p/0"}`).status)
+	e.ok("PUT", all+"/a", `{"worker":"p/0"}`)
 	require.JSONEq(t, `{"bindings":[{"session":"a","worker":"p/0"}],"next":"a"}`,
 		string(e.do("GET", all+"?limit=1", nil).body))
 	require.JSONEq(t, `{"bindings":[{"session":"user:42","worker":"p/1"}],"next":""}`,
@@ -37,8 +37,8 @@ func TestBindingsAreAskedAndSet(t *testing.T) {
 func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 	e := parallel(t, 2)
 	const path = "/v1/pools/p/bindings/"
-	require.Equal(t, http.StatusOK, e.do("PUT", path+"old", `{"worker":"p/0"}`).status)
-	require.Equal(t, http.StatusOK, e.do("PUT", path+"other", `{"worker":"p/1"}`).status)
+	e.ok("PUT", path+"old", `{"worker":"p/0"}`)
+	e.ok("PUT", path+"other", `{"worker":"p/1"}`)
 	e.config.Affinity.Close("p/0", time.Hour)
 	e.do("PUT", path+"new", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
 	e.do("PUT", path+"other", `{"worker":"p/0"}`).requireProblem(t, http.StatusServiceUnavailable, api.CodeDraining)
@@ -46,7 +46,7 @@ func TestNoSessionIsBoundToAWorkerThatIsBeingEmptied(t *testing.T) {
 	require.JSONEq(t, `{"session":"new"}`, string(e.do("GET", path+"new", nil).body))
 	require.JSONEq(t, `{"session":"other","worker":"p/1"}`, string(e.do("GET", path+"other", nil).body))
 	e.config.Affinity.Close("p/0", 0)
-	require.Equal(t, http.StatusOK, e.do("PUT", path+"new", `{"worker":"p/0"}`).status)
+	e.ok("PUT", path+"new", `{"worker":"p/0"}`)
 }
 
 func TestABindingThatCannotBeSet(t *testing.T) {

@@ -80,8 +80,8 @@ func TestAQueuedCallIsRefusedWhenItsTimeIsOver(t *testing.T) {
 	short := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "20")
 	short.requireProblem(t, 504, api.CodeDeadlineExceeded)
 	require.False(t, short.problem.Started)
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.ok("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
+	e.ok("POST", "/v1/pools/p/call/echo", "x")
 }
 
 func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
 
 func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
 	e := parallel(t, 1, withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.ok("POST", "/v1/pools/p/call/echo", "x")
 	ready := func() answer { return e.send("GET", "/readyz", nil) }
 	e.control.setDown(true)
 	require.Eventually(t, func() bool { return strings.Contains(string(ready().body), `"control_plane":"lost"`) },
@@ -121,7 +121,7 @@ func TestPoolWithoutWorkers(t *testing.T) {
 func TestCallsPerMinuteAreLimited(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
 	for range 5 {
-		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+		e.ok("POST", "/v1/pools/p/call/echo", "x")
 	}
 	a := e.do("POST", "/v1/pools/p/call/echo", "x")
 	a.requireProblem(t, 429, api.CodeRateLimited)
@@ -164,7 +164,7 @@ func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
 	require.False(t, a.problem.Started)
 	chunked := e.send("POST", "/v1/pools/p/call/echo", io.MultiReader(strings.NewReader(large)))
 	require.Equal(t, 413, chunked.status)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", large[1:]).status)
+	e.ok("POST", "/v1/pools/p/call/echo", large[1:])
 }
 
 func TestWorkerErrorArrivesComplete(t *testing.T) {
@@ -206,8 +206,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "s")
 	})
 	e.awaitHeld(e.file("b.began"))
-	other := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
-	require.Equal(t, 200, other.status)
+	other := e.ok("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	require.NotEqual(t, mine, other.header.Get(api.HeaderWorker))
 	e.finish("b", held)
 }
@@ -224,8 +223,7 @@ func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
 
 func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	e := parallel(t, 1, plain(t), withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000 }))
-	a := e.do("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
-	require.Equal(t, 200, a.status, "%s", a.body)
+	a := e.ok("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
 	require.Equal(t, "/some/path body auth=None", string(a.body))
 	require.Equal(t, "p/0", a.header.Get(api.HeaderWorker))
 	response, err := e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "x", Body: []byte("y")})

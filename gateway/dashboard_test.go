@@ -189,9 +189,7 @@ func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
 // link asks by the Unix socket for a link to the dashboard.
 func (e *env) link() tempool.DashboardLink {
 	e.t.Helper()
-	got := e.do("POST", "/ui/links", nil)
-	require.Equal(e.t, http.StatusOK, got.status)
-	return decode[tempool.DashboardLink](e.t, got.body)
+	return decode[tempool.DashboardLink](e.t, e.ok("POST", "/ui/links", nil).body)
 }
 
 // tempool ui opens a file, whose form crosses origins with the origin null.

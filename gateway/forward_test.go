@@ -90,8 +90,7 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	a := openHere(t, b, 1)
 	held := a.heldCall("/v1/pools/p", "held")
 	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
-		got := a.do("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, "3", api.HeaderTimeout, "30000")
-		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		got := a.ok("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, "3", api.HeaderTimeout, "30000")
 		require.Equal(t, body, string(got.body))
 		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
 		require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
@@ -126,8 +125,7 @@ func TestAForwardedCallStartsAgain(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.do("POST", "/v1/pools/p/workers/3/call/echo", "x").status) // p/1 is next
 	require.NoError(t, syscall.Kill(stops, syscall.SIGTERM))
 	b.awaitHeld(stopping + ".began")
-	got := openHere(t, b, 0).do("POST", "/v1/pools/p/call/echo", "hello")
-	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	got := openHere(t, b, 0).ok("POST", "/v1/pools/p/call/echo", "hello")
 	require.Equal(t, "hello", string(got.body))
 	b.release(stopping)
 }
@@ -137,11 +135,9 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	b := openThere(t)
 	a := openHere(t, b, 0)
 	for range 3 {
-		got := a.do("POST", "/v1/pools/p/call/echo", "hello")
-		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		a.ok("POST", "/v1/pools/p/call/echo", "hello")
 	}
-	stream := a.do("POST", "/v1/pools/p/call/stream", "3")
-	require.Equal(t, http.StatusOK, stream.status)
+	stream := a.ok("POST", "/v1/pools/p/call/stream", "3")
 	require.Equal(t, "application/octet-stream", stream.header.Get("Content-Type"))
 	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(stream.body))
 
@@ -157,20 +153,19 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	a.awaitHeld(a.file("gone.began"))
 	cancel()
 	require.ErrorIs(t, await(t, gone), context.Canceled)
-	require.Equal(t, http.StatusOK, a.do("POST", "/v1/pools/p/call/echo", "hello").status)
+	a.ok("POST", "/v1/pools/p/call/echo", "hello")
 
 	lease, err := b.control.Checkout(t.Context(), "p/1", tempool.CheckoutOptions{Holder: "me", Token: api.NewLeaseToken()})
 	require.NoError(t, err)
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
-	got := a.do("POST", path+"/call/echo", "leased")
-	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	got := a.ok("POST", path+"/call/echo", "leased")
 	require.Equal(t, "leased", string(got.body))
 	a.do("POST", "/v1/leases/"+lease.ID+"~"+strings.Repeat("0", 32)+"/call/echo", "").requireProblem(t,
 		http.StatusForbidden, api.CodeForbidden)
-	require.Equal(t, http.StatusOK, a.do("PUT", path, map[string]int{"ttl_ms": 60_000}).status)
-	require.Equal(t, http.StatusOK, a.do("DELETE", path, nil).status)
+	a.ok("PUT", path, map[string]int{"ttl_ms": 60_000})
+	a.ok("DELETE", path, nil)
 	require.EqualValues(t, 1, a.control.workers["p/1"].usage.Requests, "only the host of the lease counts its calls")
-	require.Equal(t, http.StatusOK, a.do("GET", "/v1/workers/p/1/logs", nil).status)
+	a.ok("GET", "/v1/workers/p/1/logs", nil)
 
 	require.Equal(t, http.StatusOK, a.lines("GET", "/v1/workers/p/1/logs?follow", "").status)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout/4)
@@ -216,13 +211,13 @@ func TestAClientGetsALeaseOnAWorkerOfAnotherHost(t *testing.T) {
 			require.Equal(t, "p/1", lease.Worker)
 			require.Equal(t, b.gateway.Endpoint(), lease.Endpoint)
 			path := "/v1/leases/" + lease.ID + "~" + lease.Token
-			require.Equal(t, http.StatusOK, a.do("POST", path+"/call/echo", "x").status)
+			a.ok("POST", path+"/call/echo", "x")
 			if waitMS == 0 {
 				a.do("POST", "/v1/pools/p/leases", ask).requireProblem(t, http.StatusServiceUnavailable, api.CodeNoWorkers)
 				continue
 			}
 			next := a.waits("next", timeout.Milliseconds())
-			require.Equal(t, http.StatusOK, a.do("DELETE", path, nil).status)
+			a.ok("DELETE", path, nil)
 			require.Equal(t, "p/1", await(t, next).lease(t).Worker)
 		}
 	}
@@ -247,9 +242,8 @@ func TestAClientThatNoHostCanServeHoldsUpNoCall(t *testing.T) {
 	held := a.heldCall("/v1/pools/p", "held")
 	echo := func() {
 		t.Helper()
-		got := a.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
+		got := a.ok("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
 			fmt.Sprint((timeout / 2).Milliseconds()))
-		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
 	}
 	echo()
@@ -307,7 +301,7 @@ func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
 	client := a.waits("me", timeout.Milliseconds())
 	a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,
 		http.StatusServiceUnavailable, api.CodeNoWorkers)
-	require.Equal(t, http.StatusOK, a.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+	a.ok("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
 	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
 }
 
@@ -398,7 +392,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			a.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "pushy"}).requireProblem(t,
 				http.StatusServiceUnavailable, api.CodeNoWorkers)
 			next := a.waits("next", timeout.Milliseconds())
-			require.Equal(t, http.StatusOK, a.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+			a.ok("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
 			require.Equal(t, "p/0", await(t, next).lease(t).Worker)
 			if !answers {
 				return
@@ -512,8 +506,7 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 	})
 	b := openThere(t, secure)
 	a := openHere(t, b, 0, secure)
-	got := a.do("POST", "/v1/pools/p/call/echo", "hello")
-	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	a.ok("POST", "/v1/pools/p/call/echo", "hello")
 
 	roots := x509.NewCertPool()
 	roots.AddCert(host.Leaf)

@@ -85,7 +85,7 @@ func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1").status, "the workflow has not switched")
 	e.control.add("p/0", 2)
 	fresh := e.lease(0, "you")
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "2").status)
+	e.ok("POST", "/v1/leases/"+fresh.ID+"/call/echo", "2")
 	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "3").requireProblem(t, 409, api.CodeLeaseFenced)
 }
 
@@ -147,7 +147,7 @@ func TestAnIsolatedProcessServesOneUse(t *testing.T) {
 				for range 3 {
 					uses.add(t, lease.ID, e.do("POST", path+"/call/pid", nil))
 				}
-				require.Equal(t, 200, e.do("DELETE", path, nil).status)
+				e.ok("DELETE", path, nil)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func TestAProcessServesOneKey(t *testing.T) {
 						e.do("POST", path+"/call/pid", nil).requireProblem(t, 400, api.CodeKeyRequired)
 						require.Equal(t, call(path, "key "+strconv.Itoa(i%5)), call(path, "key "+strconv.Itoa(i%5)))
 						call(path, "key of "+strconv.Itoa(slot)) // the holder's, who has another one
-						require.Equal(t, 200, e.do("DELETE", path, nil).status)
+						e.ok("DELETE", path, nil)
 					}
 				})
 			}
@@ -306,15 +306,14 @@ func TestAKeyHasAHome(t *testing.T) {
 	homes, away := map[string]int{}, []string{}
 	for i := range 4 {
 		key := "key " + strconv.Itoa(i)
-		first := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key)
-		require.Equal(t, 200, first.status, "%s", first.body)
+		first := a.ok("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key)
 		for _, e := range []*env{b, a} {
 			require.Equal(t, string(first.body), string(e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, key).body))
 		}
 		for _, e := range []*env{b, a} {
 			l := e.taken(pool.CheckoutRequest{Holder: "h", Key: key, WaitMS: timeout.Milliseconds()})
 			require.Equal(t, first.header.Get(api.HeaderWorker), l.Worker)
-			require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+l.ID, nil, api.HeaderLeaseToken, l.Token).status)
+			e.ok("DELETE", "/v1/leases/"+l.ID, nil, api.HeaderLeaseToken, l.Token)
 			if homes[l.Host]++; l.Host == "there" {
 				away = append(away, key)
 			}
@@ -326,12 +325,11 @@ func TestAKeyHasAHome(t *testing.T) {
 		return b.do("POST", "/v1/pools/p/call/hold", quoted(b.file("held")), api.HeaderKey, away[0])
 	})
 	b.awaitHeld(b.file("held.began"))
-	require.Equal(t, 200, a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[0]).status)
+	a.ok("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[0])
 	require.True(t, a.gateway.peers.Reaches(api.Peer{Host: "there", Endpoint: b.gateway.Endpoint()}))
 	b.finish("held", held)
 	require.NoError(t, b.gateway.Close(t.Context()))
-	got := a.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[3])
-	require.Equal(t, 200, got.status, "%s", got.body)
+	got := a.ok("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[3])
 	require.Contains(t, []string{"p/0", "p/2"}, got.header.Get(api.HeaderWorker), "its home does not answer")
 }
 
@@ -347,8 +345,7 @@ func TestAKeyLosesItsProcessWhenItIsIdleOldOrReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := parallel(t, 1, forks(spec.IsolateKey), withSpec(func(sp *spec.Spec) { set(&sp.Isolation) }))
 			pid := func() string {
-				a := e.do("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, "k")
-				require.Equal(t, 200, a.status, "%s", a.body)
+				a := e.ok("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, "k")
 				return string(a.body)
 			}
 			if name == "released" {

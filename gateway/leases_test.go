@@ -27,21 +27,17 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 	require.Equal(t, "/v1/leases/"+lease.ID, out.header.Get("Location"))
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 
-	got := e.do("POST", path+"/call/echo", "any \x00 bytes")
-	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	got := e.ok("POST", path+"/call/echo", "any \x00 bytes")
 	require.Equal(t, "any \x00 bytes", string(got.body))
 	require.Equal(t, "p/0", got.header.Get(api.HeaderWorker))
 	require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
 	require.Equal(t, 500, e.do("POST", path+"/call/fail", nil).status)
 
-	renewed := e.do("PUT", path, map[string]int{"ttl_ms": 90_000})
-	require.Equal(t, http.StatusOK, renewed.status)
-	longer := decode[api.Lease](t, renewed.body)
+	longer := decode[api.Lease](t, e.ok("PUT", path, map[string]int{"ttl_ms": 90_000}).body)
 	require.True(t, longer.ExpiresAt.After(lease.ExpiresAt))
 
 	require.Zero(t, e.control.count("state"), "a lease checked out here needs no query")
-	back := e.do("DELETE", path+"?outcome=error&error=odd", nil)
-	require.Equal(t, http.StatusOK, back.status)
+	e.ok("DELETE", path+"?outcome=error&error=odd", nil)
 	e.control.with("p/0", func(worker *fakeWorker) {
 		require.Nil(t, worker.lease)
 		require.Equal(t, int64(2), worker.usage.Requests)
@@ -146,9 +142,9 @@ func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
 func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
 	e := parallel(t, 2)
 	known, fresh := e.lease(0, "one"), e.lease(1, "two")
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
+	e.ok("POST", "/v1/leases/"+known.ID+"/call/echo", "x")
 	e.control.setDown(true)
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
+	e.ok("POST", "/v1/leases/"+known.ID+"/call/echo", "x")
 	e.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
 }
 
@@ -187,7 +183,7 @@ func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
 	a := e.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
 	a.requireProblem(t, 500, api.CodeWorkerError)
 	require.True(t, a.problem.WorkerError.Fatal)
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"?outcome=ok", nil).status)
+	e.ok("DELETE", "/v1/leases/"+lease.ID+"?outcome=ok", nil)
 	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, []api.Outcome{api.OutcomeClose}, worker.outcomes) })
 }
 
@@ -220,7 +216,7 @@ func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
 	require.Equal(t, 1, e.waiting())
 	e.finish("b", first)
 	require.Equal(t, 1, e.waiting(), "the lease counts between its calls, too")
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	e.ok("DELETE", "/v1/leases/"+lease.ID, nil)
 	require.Equal(t, 200, await(t, pool).status)
 }
 
@@ -274,7 +270,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 			call := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, limit)
 			require.Equal(t, c.serves, call.status == 200, "%s", call.body)
 			if c.leased && (c.recorded || !c.down) {
-				require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+				e.ok("POST", "/v1/leases/"+lease.ID+"/call/echo", "x")
 			}
 			if c.suspended {
 				refused := await(t, queued)
@@ -290,10 +286,10 @@ func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
 	e := parallel(t, 1)
 	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
-	require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
+	e.ok("POST", path+"/call/echo", "x")
 	e.control.setDown(true)
 	e.do("DELETE", path, nil).requireProblem(t, 503, api.CodeUnavailable)
-	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.ok("POST", "/v1/pools/p/call/echo", "x")
 	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
 	e.control.setDown(false)
 	require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
@@ -333,7 +329,7 @@ func TestNotificationReachesTheWorkerOfItsLeaseWhileThatIsTheNewest(t *testing.T
 	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, operator, pool.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 
-	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	e.ok("DELETE", "/v1/leases/"+lease.ID, nil)
 	notify("/echo").requireProblem(t, 409, api.CodeLeaseFenced)
 	notify("").requireProblem(t, 404, "not_found")
 	notify("/").requireProblem(t, 400, api.CodeInvalid)
@@ -359,8 +355,7 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 			require.Equal(t, 200, leased(time.Minute)().status)
 			ended := leased(time.Second)
 			for began := time.Now(); time.Since(began) < 2*time.Second; { // calls of the pool, on the third worker
-				require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
-					fmt.Sprint(timeout.Milliseconds())).status)
+				e.ok("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, fmt.Sprint(timeout.Milliseconds()))
 			}
 			require.Zero(t, e.control.count("renew"))
 			e.control.setDown(true)
@@ -386,7 +381,7 @@ func TestALeaseThatIsSeenLateExpiresOnTime(t *testing.T) {
 			w.lease.GrantedAt, w.lease.ExpiresAt = w.lease.GrantedAt.Add(-past), w.lease.ExpiresAt.Add(-past)
 		})
 		path := "/v1/leases/" + lease.ID
-		require.Equal(t, 200, e.do("POST", path+"/call/echo", "x").status)
+		e.ok("POST", path+"/call/echo", "x")
 		type end struct {
 			answer
 			at time.Time
@@ -418,7 +413,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 		e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }),
 			withConfig(func(c *Config) { c.FenceAfter = after }))
 		lease := e.taken(pool.CheckoutRequest{Holder: "me"})
-		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+		e.ok("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x")
 		held := e.heldCall("/v1/pools/p", "a")
 		e.control.setDown(true)
 		await(t, held).requireProblem(t, 503, api.CodeUnavailable)
@@ -426,7 +421,7 @@ func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 		e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
 		e.control.setDown(false)
 		require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
-		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+		e.ok("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x")
 	}
 }
 

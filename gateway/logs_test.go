@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -34,8 +33,7 @@ func (e *env) writes(slot int, incarnation int64, script string) *process.Proces
 // log reads a route of logs that ends.
 func (e *env) log(path string) (lines []api.LogLine) {
 	e.t.Helper()
-	a := e.do("GET", path, nil)
-	require.Equal(e.t, http.StatusOK, a.status, "%s", a.body)
+	a := e.ok("GET", path, nil)
 	require.Equal(e.t, "application/x-ndjson", a.header.Get("Content-Type"))
 	for text := range strings.Lines(string(a.body)) {
 		lines = append(lines, decode[api.LogLine](e.t, []byte(text)))

@@ -213,6 +213,14 @@ func (e *env) do(method, path string, body any, headers ...string) answer {
 	return a
 }
 
+// ok is do for a request that must succeed.
+func (e *env) ok(method, path string, body any, headers ...string) answer {
+	e.t.Helper()
+	a := e.do(method, path, body, headers...)
+	require.Equal(e.t, http.StatusOK, a.status, "%s %s: %s", method, path, a.body)
+	return a
+}
+
 // send sends a request and reads the whole answer.
 func (e *env) send(method, path string, in io.Reader, headers ...string) answer {
 	e.t.Helper()

@@ -86,8 +86,7 @@ const poolCall = "POST /v1/pools/{pool}/call/{method...}"
 
 func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 	e, s := openTraced(t, 1)
-	a := e.do("POST", "/v1/pools/p/call/headers", nil, "Traceparent", clientParent, "Tracestate", "vendor=1")
-	require.Equal(t, 200, a.status, "%s", a.body)
+	a := e.ok("POST", "/v1/pools/p/call/headers", nil, "Traceparent", clientParent, "Tracestate", "vendor=1")
 	server, call := s.one(poolCall), s.one("p/headers")
 
 	require.Equal(t, trace.SpanKindServer, server.SpanKind())
@@ -274,7 +273,7 @@ func TestLongMethodsAreRefusedAndClippedInSpans(t *testing.T) {
 func TestRequestsAboutLeasesAreSpansAndViewsAreNot(t *testing.T) {
 	e, s := openTraced(t, 1)
 	for _, path := range []string{"/healthz", "/v1/workers", "/v1/pools"} {
-		require.Equal(t, http.StatusOK, e.do("GET", path, nil).status)
+		e.ok("GET", path, nil)
 	}
 	granted := e.do("POST", "/v1/pools/p/leases",
 		pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()}, "Traceparent",
@@ -286,9 +285,9 @@ func TestRequestsAboutLeasesAreSpansAndViewsAreNot(t *testing.T) {
 	require.Subset(t, attributes(s.named("checkout")[0]),
 		map[string]string{"tempool.worker": "p/0", "tempool.incarnation": "1"})
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
-	require.Equal(t, 200, e.do("PUT", path, map[string]int{"ttl_ms": 60_000}).status)
+	e.ok("PUT", path, map[string]int{"ttl_ms": 60_000})
 	require.Equal(t, s.one("PUT /v1/leases/{id}").SpanContext().SpanID(), s.one("renew").Parent().SpanID())
-	require.Equal(t, 200, e.do("DELETE", path+"?outcome=ok", nil).status)
+	e.ok("DELETE", path+"?outcome=ok", nil)
 	require.Equal(t, s.one("DELETE /v1/leases/{id}").SpanContext().SpanID(), s.one("checkin").Parent().SpanID())
 	for _, span := range s.Ended() {
 		require.NotEqual(t, "GET", attributes(span)["http.request.method"], "a view is not traced: %s", span.Name())

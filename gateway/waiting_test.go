@@ -96,7 +96,7 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	lease := first
 	for i, client := range clients {
 		asked := e.control.count("checkout")
-		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+		e.ok("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
 		lease = await(t, client).lease(t)
 		require.Equal(t, fmt.Sprint("client ", i), lease.Holder)
 		require.Equal(t, asked+1, e.control.count("checkout"), "a returned lease is not a guess")
@@ -110,8 +110,8 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
 		lease := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: timeout.Milliseconds()})
-		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
-		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
+		e.ok("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x")
+		e.ok("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
 		before := made.Load()
 		require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "calls continue")
 	}
@@ -173,7 +173,7 @@ func TestARepeatedRequestWithItsTokenGetsTheLeaseThatItsHolderHas(t *testing.T) 
 	}
 	path := "/v1/leases/" + mine.ID + "~" + token
 	e.do("DELETE", path+"?outcome=error&error="+longText, nil).requireProblem(t, 400, api.CodeInvalid)
-	require.Equal(t, 200, e.do("DELETE", path, nil).status)
+	e.ok("DELETE", path, nil)
 }
 
 func TestAClientIsServedHereWhileTheRosterIsRead(t *testing.T) {
@@ -199,7 +199,7 @@ func TestAClientThatWaitsDuringAnOutageClosesNoWorker(t *testing.T) {
 	client := e.waits("me", 60_000)
 	e.gateway.SetHealth("p/0", 1, "")
 	for range 100 {
-		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+		e.ok("POST", "/v1/pools/p/call/echo", "x")
 	}
 	require.Zero(t, e.control.count("checkout"))
 	e.control.setDown(false)

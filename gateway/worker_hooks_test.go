@@ -43,7 +43,7 @@ func TestHookErrors(t *testing.T) {
 		require.ErrorIs(t, errorOf(e.gateway.CallHook(t.Context(), nowhere, release, "mine")), api.ErrWorkerNotFound)
 	}
 	lease := e.lease(1, "somebody")
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+	e.ok("POST", "/v1/leases/"+lease.ID+"/call/echo", "x")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, errorOf(e.gateway.CallHook(ctx, "p/1", release, "mine")), api.ErrBusy)
@@ -105,7 +105,7 @@ func TestAHookThatHangsLeavesTimeToReleaseTheOtherSessions(t *testing.T) {
 	t.Parallel()
 	e, released := releasing(t)
 	for _, session := range []string{"a", "hang", "z"} {
-		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session).status)
+		e.ok("POST", "/v1/pools/p/call/turn", nil, api.HeaderSession, session)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second) // the hook that hangs gets a part of it
 	defer cancel()
