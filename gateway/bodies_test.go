@@ -179,10 +179,7 @@ func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
 }
 
 func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
-	e := parallel(t, 1, withSpec(func(sp *spec.Spec) {
-		sp.Pool.MaxInflight = 4
-		sp.Pool.Env["THREADS"] = "4"
-	}))
+	e := parallel(t, 1, inflight(4))
 	conn, response := e.rawCall("stream_large", "100000") // 6 GB, of which the client reads nothing
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	for range 20 {

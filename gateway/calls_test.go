@@ -202,10 +202,7 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 		require.Equal(t, mine, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession,
 			"s").header.Get(api.HeaderWorker))
 	}
-	held := background(func() answer {
-		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "s")
-	})
-	e.awaitHeld(e.file("b.began"))
+	held := e.heldCall("/v1/pools/p", "b", api.HeaderSession, "s")
 	other := e.ok("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
 	require.NotEqual(t, mine, other.header.Get(api.HeaderWorker))
 	e.finish("b", held)

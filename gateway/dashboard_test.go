@@ -133,10 +133,7 @@ func formToken(page string) string {
 
 func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
 	tokens, secret := tokensFile(t, []string{"*"}, "read", "admin")
-	e := parallel(t, 0, withConfig(func(c *Config) {
-		c.Listen = "127.0.0.1:0"
-		c.Security = Security{TokensFile: tokens}
-	}))
+	e := parallel(t, 0, withTokens(tokens))
 	b := newBrowser(t, e.gateway.Endpoint())
 	b.get(http.StatusSeeOther, "/ui/")
 	form := url.Values{"token": {secret}, "form_token": {formToken(b.get(http.StatusOK, "/ui/signin"))}}

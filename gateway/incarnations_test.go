@@ -321,10 +321,7 @@ func TestAKeyHasAHome(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"here": 4, "there": 4}, homes)
 	// a home whose process of the key is busy has the call wait for a while, and can still be used
-	held := background(func() answer {
-		return b.do("POST", "/v1/pools/p/call/hold", quoted(b.file("held")), api.HeaderKey, away[0])
-	})
-	b.awaitHeld(b.file("held.began"))
+	held := b.heldCall("/v1/pools/p", "held", api.HeaderKey, away[0])
 	a.ok("POST", "/v1/pools/p/call/pid", nil, api.HeaderKey, away[0])
 	require.True(t, a.gateway.peers.Reaches(api.Peer{Host: "there", Endpoint: b.gateway.Endpoint()}))
 	b.finish("held", held)

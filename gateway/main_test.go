@@ -359,9 +359,9 @@ func (e *env) awaitHeld(path string) {
 
 // heldCall begins a call of the method hold below a path, and waits until a worker has it. Until release(e.file(name))
 // the call does not end.
-func (e *env) heldCall(path, name string) <-chan answer {
+func (e *env) heldCall(path, name string, headers ...string) <-chan answer {
 	e.t.Helper()
-	held := background(func() answer { return e.do("POST", path+"/call/hold", quoted(e.file(name))) })
+	held := background(func() answer { return e.do("POST", path+"/call/hold", quoted(e.file(name)), headers...) })
 	e.awaitHeld(e.file(name + ".began"))
 	return held
 }

@@ -241,18 +241,14 @@ func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 
 func TestDemandCountsCallsAndLeases(t *testing.T) {
 	e := parallel(t, 2, following())
-	held := e.file("held")
-	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(held)) })
-	require.Eventually(t, func() bool { return e.demand().Calls == 1 }, timeout, poll)
+	call := e.heldCall("/v1/pools/p", "held")
 	lease := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: 5000})
 	require.Equal(t, policy.Demand{Calls: 1, Leases: 1}, e.demand())
 	waiting := e.waits("another", 60_000)
 	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Calls: 1, Leases: 2, Waiting: 1} }, timeout,
 		poll)
-	e.awaitHeld(held + ".began")
-	e.release(held)
-	require.Equal(t, 200, await(t, call).status)
+	e.finish("held", call)
 	e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil)
 	await(t, waiting).lease(t)
 	require.Equal(t, 200, await(t, queued).status)

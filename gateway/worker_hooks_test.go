@@ -78,18 +78,13 @@ func releasing(t *testing.T) (e *env, released func() []string) {
 	}
 }
 
-func (e *env) holdSession(session string) <-chan answer {
-	return background(func() answer {
-		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(session)), api.HeaderSession, session)
-	})
-}
-
 func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	t.Parallel()
 	e, released := releasing(t)
-	first := e.holdSession("a")
-	e.awaitHeld(e.file("a.began"))
-	second := e.holdSession("b")
+	first := e.heldCall("/v1/pools/p", "a", api.HeaderSession, "a")
+	second := background(func() answer {
+		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "b")
+	})
 	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
 	e.finish("a", first)
 	e.awaitHeld(e.file("b.began"))
