@@ -54,8 +54,7 @@ func TestAFullQueueRefusesCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	for _, path := range []string{"/v1/pools/p/call/echo", to(0, "echo")} {
 		held := e.heldCall("/v1/pools/p", "a")
-		waits := background(func() answer { return e.do("POST", path, "x") })
-		require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+		waits := e.queued(path, "x")
 		full := e.do("POST", path, "x")
 		full.requireProblem(t, 429, api.CodeQueueFull)
 		require.Equal(t, "1", full.header.Get("Retry-After"))
@@ -242,8 +241,7 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 func TestCloseWaitsForCalls(t *testing.T) {
 	e := parallel(t, 1)
 	held := e.heldCall("/v1/pools/p", "a")
-	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	queued := e.queued("/v1/pools/p/call/echo", "x")
 	closed := background(func() error { return e.gateway.Close(context.Background()) })
 	await(t, queued).requireProblem(t, 503, api.CodeUnavailable)
 	e.finish("a", held)

@@ -105,8 +105,7 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 
 	// both hosts are busy: the call waits here, and takes the worker that is free first, at most once
 	heldThere := a.heldCall("/v1/pools/p", "there")
-	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/pid", "[]") })
-	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
+	waiting := a.queued("/v1/pools/p/call/pid", "[]")
 	require.Zero(t, b.waiting())
 	a.release(a.file("there"))
 	require.Equal(t, "p/1", await(t, waiting).header.Get(api.HeaderWorker))
@@ -227,8 +226,7 @@ func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
 	b := parallel(t, 0, withConfig(func(c *Config) { c.HostID, c.Listen = "there", "127.0.0.1:0" }))
 	a := openHere(t, b, 0, following())
 	b.control.spec.Scale.Max = 4
-	call := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
+	call := a.queued("/v1/pools/p/call/echo", "x")
 	client := a.waits("me", timeout.Milliseconds())
 	b.start(1, 1)
 	require.Equal(t, "p/1", await(t, call).header.Get(api.HeaderWorker))
@@ -280,8 +278,7 @@ func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
 	a := openHere(t, b, 1)
 	here := a.processes.List()[0]
 	held := a.heldCall("/v1/pools/p/workers/0", "held")
-	waiting := background(func() answer { return a.do("POST", "/v1/pools/p/workers/0/call/echo", "x") })
-	require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
+	waiting := a.queued("/v1/pools/p/workers/0/call/echo", "x")
 	require.NoError(t, syscall.Kill(here.Info().PID, syscall.SIGKILL))
 	require.NotEqual(t, http.StatusOK, await(t, held).status)
 	b.start(0, 2)
@@ -371,8 +368,7 @@ func TestASilentPeerCostsOneTimeout(t *testing.T) {
 			a := openHere(t, nil, 1)
 			a.joins("http://" + listener.Addr().String())
 			held := a.heldCall("/v1/pools/p", "held")
-			waiting := background(func() answer { return a.do("POST", "/v1/pools/p/call/echo", "w") })
-			require.Eventually(t, func() bool { return a.waiting() == 1 }, timeout, poll)
+			waiting := a.queued("/v1/pools/p/call/echo", "w")
 			to := pool.Place{Peer: api.Peer{Host: "there", Endpoint: "http://" + listener.Addr().String()}}
 			began := time.Now()
 			require.True(t, a.gateway.Send("p", pool.CallsAndClients, to)) // as if it had said that it has a free worker

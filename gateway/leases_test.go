@@ -208,8 +208,7 @@ func TestTheFirstCallUnderALeaseWaitsForTheCallsOfThePool(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the lease is not in use yet")
 	first := background(func() answer { return e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("b"))) })
 	require.Eventually(t, func() bool { return e.gateway.Lease("p/0", 1) != nil }, timeout, poll)
-	pool := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "y") })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	pool := e.queued("/v1/pools/p/call/echo", "y")
 	require.NoFileExists(t, e.file("b.began"), "a call of the pool is in flight")
 	e.finish("a", held, "it was not cut")
 	e.awaitHeld(e.file("b.began"))
@@ -258,8 +257,7 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 				e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100").requireProblem(t, 504,
 					api.CodeDeadlineExceeded)
 				if c.suspended {
-					queued = background(func() answer { return e.do("POST", to(0, "echo"), "x") })
-					require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+					queued = e.queued(to(0, "echo"), "x")
 				}
 				e.gateway.Claim("p/0", 1)
 			}

@@ -215,8 +215,7 @@ func TestARequestThatWaitsForAnotherProcessHasTheLogOfNone(t *testing.T) {
 	tracer := &suspending{Tracer: sdktrace.NewTracerProvider().Tracer("test")}
 	e := openModern(t, 1, spec.MCPShared, withConfig(func(c *Config) { c.Tracer = tracer }))
 	tracer.e = e
-	asks := background(func() answer { return e.tool("steps", `"io.modelcontextprotocol/logLevel":"info"`) })
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
+	asks := inLine(e, func() answer { return e.tool("steps", `"io.modelcontextprotocol/logLevel":"info"`) })
 	e.gateway.mcp.Receive("p", "p/0", 1, wire.Incoming{Method: "notifications/message", Params: []byte(`"another's"`)})
 	e.gateway.EndSuspension(t.Context(), resumption)
 	answered := string(await(t, asks).body)

@@ -142,12 +142,9 @@ func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
 	e := open(t, 1, withTokens(tokens))
 	held := e.heldCall("/v1/pools/p", "a")
 	call := func(secret, priority, name string) <-chan int {
-		before := e.waiting()
-		done := background(func() int {
+		return inLine(e, func() int {
 			return e.tcp("POST", "/v1/pools/p/call/hold", secret, quoted(e.file(name)), api.HeaderPriority, priority).status
 		})
-		require.Eventually(t, func() bool { return e.waiting() == before+1 }, timeout, poll)
-		return done
 	}
 	low := call(secret, "9", "low")
 	normal := call(high, "3", "normal")

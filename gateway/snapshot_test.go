@@ -16,8 +16,7 @@ import (
 func TestSnapshotAndFiguresCountCalls(t *testing.T) {
 	e := parallel(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := e.heldCall("/v1/pools/p", "a")
-	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
+	waits := e.queued("/v1/pools/p/call/echo", "1")
 	e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 429, api.CodeQueueFull)
 
 	busy := e.gateway.Snapshot()
@@ -25,6 +24,7 @@ func TestSnapshotAndFiguresCountCalls(t *testing.T) {
 	require.True(t, busy.ControlPlane)
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
+	require.Equal(t, 1, busy.Pools[0].Waiting)
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
 	require.Equal(t, []pool.WorkerSnapshot{{Worker: "p/0", Incarnation: 1, InFlight: 1}}, busy.Pools[0].Workers)
 

@@ -121,8 +121,7 @@ func TestTheWaitForAWorkerIsASpan(t *testing.T) {
 	require.Subset(t, attributes(wait), map[string]string{"error.type": "deadline_exceeded", "tempool.started": "false"})
 
 	s.Reset()
-	queued := background(func() answer { return e.do("POST", "/v1/pools/p/call/pid", nil) })
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	queued := e.queued("/v1/pools/p/call/pid", nil)
 	e.finish("a", held)
 	require.Equal(t, 200, await(t, queued).status)
 	wait, call := s.one("wait for a worker"), s.one("p/pid")

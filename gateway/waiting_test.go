@@ -15,22 +15,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// waitingClients counts the clients that wait for a lease.
-func (e *env) waitingClients() int {
-	pools := e.gateway.Snapshot().Pools
-	if len(pools) == 0 {
-		return 0
-	}
-	return pools[0].WaitingClients
-}
-
-// inLine starts a client that waits for a lease, and returns when it is in the line.
+// inLine starts a call, or a client that waits for a lease, and returns when it is in the queue.
 func inLine[T any](e *env, client func() T) <-chan T {
 	e.t.Helper()
-	before := e.waitingClients()
+	before := e.waiting()
 	got := background(client)
-	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
+	require.Eventually(e.t, func() bool { return e.waiting() == before+1 }, timeout, poll)
 	return got
+}
+
+// queued starts a call that waits for a worker.
+func (e *env) queued(path string, body any, headers ...string) <-chan answer {
+	e.t.Helper()
+	return inLine(e, func() answer { return e.do("POST", path, body, headers...) })
 }
 
 // waits starts a client that waits for a lease over HTTP.
@@ -144,6 +141,7 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	one, two := e.waitsUntil(ctx, "one"), e.waitsUntil(ctx, "two")
+	require.Equal(t, 2, e.gateway.Snapshot().Pools[0].WaitingClients)
 	e.do("POST", "/v1/pools/p/leases", pool.CheckoutRequest{Holder: "three", WaitMS: 100}).requireProblem(t, 429,
 		api.CodeQueueFull)
 	leave()

@@ -18,10 +18,7 @@ func TestACallWaitsForItsWorkerAndDelaysNoOther(t *testing.T) {
 	held := e.heldCall("/v1/pools/p/workers/0", "a")
 	waiting := make([]<-chan answer, 5)
 	for i := range waiting {
-		waiting[i] = background(func() answer {
-			return e.do("POST", to(0, "turn"), nil, api.HeaderPriority, strconv.Itoa(i))
-		})
-		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+		waiting[i] = e.queued(to(0, "turn"), nil, api.HeaderPriority, strconv.Itoa(i))
 	}
 	for range 20 {
 		require.Equal(t, "p/1", e.do("POST", "/v1/pools/p/call/echo", "x").header.Get(api.HeaderWorker))
@@ -45,8 +42,7 @@ func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
 		if i%2 == 0 {
 			path = "/v1/pools/p/call/turn"
 		}
-		waiting = append(waiting, background(func() answer { return e.do("POST", path, nil) }))
-		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+		waiting = append(waiting, e.queued(path, nil))
 	}
 	e.finish("a", held)
 	for i, answered := range waiting {

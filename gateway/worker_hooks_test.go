@@ -82,10 +82,7 @@ func TestTheSessionOfAQueuedCallIsReleasedByADrain(t *testing.T) {
 	t.Parallel()
 	e, released := releasing(t)
 	first := e.heldCall("/v1/pools/p", "a", api.HeaderSession, "a")
-	second := background(func() answer {
-		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "b")
-	})
-	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	second := e.queued("/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "b")
 	e.finish("a", first)
 	e.awaitHeld(e.file("b.began"))
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })
