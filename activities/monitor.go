@@ -272,13 +272,9 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 // WatchExited if there is no process to observe, else with no event. It reports what it observes with Notify.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	return order(ctx, h, func(context.Context) api.WatchResult {
-		p, known := h.Processes.Get(r.Worker, r.Incarnation)
-		if !known {
-			return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess,
-				Exit: &lifecycle.Exit{Error: unknownProcess}}
-		}
-		if p.HasEnded() {
-			return exited(p)
+		p, ended := h.running(r.Process)
+		if p == nil {
+			return ended
 		}
 		h.Observer.Watching(r)
 		problem := ""
@@ -290,6 +286,19 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 		h.monitors.set(p, r)
 		return api.WatchResult{}
 	})
+}
+
+// running returns a process that has not ended, else nil and the observation that there is none.
+func (h *Host) running(of api.Process) (*process.Process, api.WatchResult) {
+	p, known := h.Processes.Get(of.Worker, of.Incarnation)
+	if !known {
+		return nil, api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess,
+			Exit: &lifecycle.Exit{Error: unknownProcess}}
+	}
+	if p.HasEnded() {
+		return nil, exited(p)
+	}
+	return p, api.WatchResult{}
 }
 
 // exited is the observation of a process that has ended.

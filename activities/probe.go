@@ -9,24 +9,20 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// Probe runs one health check and takes one full sample.
-func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
-	return order(ctx, h, func(ctx context.Context) api.ProbeResult {
-		p, known := h.Processes.Get(r.Worker, r.Incarnation)
-		if !known {
-			return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}
+// Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed.
+func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
+	return order(ctx, h, func(ctx context.Context) api.WatchResult {
+		p, ended := h.running(r.Process)
+		if p == nil {
+			return ended
 		}
-		if p.HasEnded() {
-			exit := p.Exit()
-			return api.ProbeResult{ProcessEnded: true, Exit: &exit.Exit, Reason: exit.Reason, Usage: finalUsage(p)}
-		}
-		result := api.ProbeResult{Healthy: true}
+		result := api.WatchResult{Event: api.WatchProbePassed}
 		began := time.Now()
 		err := p.Probe(ctx)
-		if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
+		if !errors.Is(err, process.ErrBusy) {
 			h.Observer.Probed(r.Process, time.Since(began), err)
 			if err != nil {
-				result.Healthy, result.Reason = false, err.Error()
+				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
 			}
 		}
 		usage := p.Served().Usage()

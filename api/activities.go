@@ -176,8 +176,8 @@ const (
 	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is unhealthy
 )
 
-// WatchResult is one observation; its Event is empty if there was nothing to report. Exit is set for exited and
-// unknown_process.
+// WatchResult is one observation, also that of a Probe; its Event is empty if there was nothing to report. Exit is set
+// for exited and unknown_process.
 type WatchResult struct {
 	Event  WatchEvent      `json:"event,omitempty"`
 	Reason string          `json:"reason,omitempty"`
@@ -202,20 +202,6 @@ type ProcessEvent struct {
 type ProcessEvents struct {
 	RunID  string         `json:"run_id,omitempty"`
 	Events []ProcessEvent `json:"events"`
-}
-
-// ProbeResult is one health check and one full sample.
-type ProbeResult struct {
-	Healthy      bool `json:"healthy"`
-	ProcessEnded bool `json:"process_ended,omitempty"` // the host does not know the process, or it has ended
-	// Exit is how an ended process that the host knows has ended.
-	Exit   *lifecycle.Exit `json:"exit,omitempty"`
-	Reason string          `json:"reason,omitempty"`
-	Sample *Sample         `json:"sample,omitempty"`
-	// Assessment is nil if nothing is graded.
-	Assessment *Assessment `json:"assessment,omitempty"`
-	// Usage counts all calls of the incarnation, if the host knows it.
-	Usage *Usage `json:"usage,omitempty"`
 }
 
 // DrainRequest waits until no call is in flight, for at most Timeout.

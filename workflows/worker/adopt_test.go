@@ -82,11 +82,11 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 			var away atomic.Bool
 			away.Store(true)
 			s.slow = map[string]time.Duration{api.ActivityProbe: api.AgentAway}
-			s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+			s.onProbe = func(r api.WatchRequest) (api.WatchResult, error) {
 				if away.Load() && r.Incarnation == 1 {
-					return api.ProbeResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+					return api.WatchResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 				}
-				return api.ProbeResult{Healthy: true}, nil
+				return api.WatchResult{Event: api.WatchProbePassed}, nil
 			}
 			if comes {
 				s.At(2*time.Minute+50*time.Second, func() {

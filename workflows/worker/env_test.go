@@ -55,7 +55,7 @@ type workerEnv struct {
 	// Results of activities; nil is the default.
 	onStart   func(api.StartRequest) (api.StartResult, error)
 	onWatch   func(api.WatchRequest) (api.WatchResult, error)
-	onProbe   func(api.WatchRequest) (api.ProbeResult, error)
+	onProbe   func(api.WatchRequest) (api.WatchResult, error)
 	onStop    func(api.StopRequest) (api.StopResult, error)
 	onDrain   func(api.DrainRequest) (api.DrainResult, error)
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
@@ -226,12 +226,12 @@ func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResul
 	return api.WatchResult{}, nil
 }
 
-func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.count(&s.probes)
 	if s.onProbe != nil {
 		return s.onProbe(r)
 	}
-	return api.ProbeResult{Healthy: true, Sample: &api.Sample{MemoryBytes: 1 << 20}}, nil
+	return api.WatchResult{Event: api.WatchProbePassed, Sample: &api.Sample{MemoryBytes: 1 << 20}}, nil
 }
 
 func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {

@@ -86,7 +86,7 @@ func (m *monitor) takeExit() *api.WatchResult {
 	}
 }
 
-// handle acts on an event of the current incarnation, which serves.
+// handle acts on an observation of the current incarnation, which serves.
 func (m *monitor) handle(result api.WatchResult) {
 	m.measured(result.Sample, result.Assessment, result.Usage)
 	switch result.Event {
@@ -100,13 +100,10 @@ func (m *monitor) handle(result api.WatchResult) {
 		m.endIncarnation(api.CauseHostLost, IntentReplace, result.Reason)
 		m.transition(lifecycle.Drain, result.Reason)
 	case api.WatchProbeFailed:
-		m.Observing.Failures = 0 // the host probes at its usual interval again
 		m.probeFailed(result.Reason)
 	case api.WatchProbePassed:
-		m.Observing.Failures = 0
 		m.probePassed()
 	case api.WatchUnhealthy:
-		m.Observing.Failures = 0
 		m.unhealthy(result.Cause, result.Reason)
 	case api.WatchReplace:
 		m.Observing.Rules = api.WatchRules{}
@@ -162,23 +159,6 @@ func (m *monitor) hostLost(reason, problem string) {
 	m.warn("process lost", reason)
 	m.endIncarnation(cause, IntentReplace, reason)
 	m.processExited(&lifecycle.Exit{Error: problem}, reason)
-}
-
-// probeEnded takes the result of a health checkpoint.
-func (m *monitor) probeEnded(r api.ProbeResult) {
-	m.measured(r.Sample, r.Assessment, r.Usage)
-	switch {
-	case r.ProcessEnded:
-		exit := r.Exit
-		if exit == nil {
-			exit = &lifecycle.Exit{Error: r.Reason}
-		}
-		m.processExited(exit, r.Reason)
-	case r.Healthy:
-		m.probePassed()
-	default:
-		m.probeFailed(r.Reason)
-	}
 }
 
 func (m *monitor) probeFailed(reason string) {

@@ -31,8 +31,11 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
-		return api.ProbeResult{ProcessEnded: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
+	s.onProbe = func(r api.WatchRequest) (api.WatchResult, error) {
+		if r.Incarnation == 1 {
+			return api.WatchResult{Event: api.WatchUnknown, Reason: "it has gone"}, nil
+		}
+		return api.WatchResult{Event: api.WatchProbePassed}, nil
 	}
 	s.At(6*time.Minute, func() { require.EqualValues(t, 2, s.state().Incarnation) })
 	s.runThrough(standalone())
@@ -42,11 +45,11 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 // An overloaded Temporal loses the task of an activity on its way to an agent. That is no failure of the program.
 func TestACheckpointThatHasNotReachedItsHostIsNoFailedProbe(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onProbe = func(api.WatchRequest) (api.ProbeResult, error) {
+	s.onProbe = func(api.WatchRequest) (api.WatchResult, error) {
 		if s.counted(&s.probes) <= 3 {
-			return api.ProbeResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil)
+			return api.WatchResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil)
 		}
-		return api.ProbeResult{Healthy: true}, nil
+		return api.WatchResult{Event: api.WatchProbePassed}, nil
 	}
 	s.At(25*time.Minute, func() {
 		s.ready(1)

@@ -139,14 +139,19 @@ func (h *randomHosts) stop(r api.StopRequest) (api.StopResult, error) {
 // use installs the hosts.
 func (h *randomHosts) use(s *workerEnv) {
 	s.onStart, s.onStop = h.start, h.stop
-	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+	s.onProbe = func(r api.WatchRequest) (api.WatchResult, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if err := h.lost("probe", r.Incarnation); err != nil {
-			return api.ProbeResult{}, err
+			return api.WatchResult{}, err
 		}
-		_, lives := h.live[r.Incarnation]
-		return api.ProbeResult{Healthy: !h.chance(4, "unhealthy", r.Incarnation), ProcessEnded: !lives}, nil
+		switch _, lives := h.live[r.Incarnation]; {
+		case !lives:
+			return api.WatchResult{Event: api.WatchUnknown}, nil
+		case h.chance(4, "unhealthy", r.Incarnation):
+			return api.WatchResult{Event: api.WatchProbeFailed}, nil
+		}
+		return api.WatchResult{Event: api.WatchProbePassed}, nil
 	}
 	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
 		h.mu.Lock()

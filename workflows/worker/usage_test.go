@@ -53,12 +53,12 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 
 func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+	s.onProbe = func(r api.WatchRequest) (api.WatchResult, error) {
 		seen := used(5, 0, 50)
 		if r.Incarnation > 1 {
 			seen = used(1, 0, 5)
 		}
-		return api.ProbeResult{Healthy: true, Usage: seen}, nil
+		return api.WatchResult{Event: api.WatchProbePassed, Usage: seen}, nil
 	}
 	s.onStop = func(r api.StopRequest) (api.StopResult, error) {
 		seen := used(0, 0, 0)

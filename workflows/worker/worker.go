@@ -40,7 +40,7 @@ type tasks struct {
 	awaitCapacity loop.Call[api.AwaitCapacityResult]
 	start         loop.Call[api.StartResult]
 	watch         loop.Call[api.WatchResult]
-	probe         loop.Call[api.ProbeResult]
+	probe         loop.Call[api.WatchResult]
 	drain         loop.Call[api.DrainResult]
 	stop          loop.Call[api.StopResult]
 	reset         loop.Call[api.ResetResult]
@@ -158,6 +158,10 @@ func (w *worker) serve() bool {
 
 func (w *worker) handleResults() bool {
 	if e := w.monitor.takeEvent(); e != nil {
+		switch e.Event {
+		case api.WatchProbeFailed, api.WatchProbePassed, api.WatchUnhealthy:
+			w.Observing.Failures = 0 // the host probes at its usual interval again
+		}
 		w.monitor.handle(*e)
 		return true
 	}
@@ -174,7 +178,7 @@ func (w *worker) handleResults() bool {
 		switch {
 		case w.monitor.agentLost(r.Err):
 		case r.Err == nil: // otherwise it proves nothing, Temporal may have lost it; the next checkpoint follows
-			w.monitor.probeEnded(r.Value)
+			w.monitor.handle(r.Value)
 		}
 		return true
 	}
