@@ -60,7 +60,7 @@ type workerEnv struct {
 	onDrain   func(api.DrainRequest) (api.DrainResult, error)
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
-	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
+	onResume  func(api.ResumeRequest) (api.SuspendResult, error)
 
 	suspends []api.SuspendRequest
 	resumes  []api.ResumeRequest
@@ -264,14 +264,14 @@ func (s *workerEnv) suspend(_ context.Context, r api.SuspendRequest) (api.Suspen
 	return result, nil
 }
 
-func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
+func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.SuspendResult, error) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	s.resumes = append(s.resumes, r)
 	if s.onResume != nil {
 		return s.onResume(r)
 	}
-	return api.ResumeResult{}, nil
+	return api.SuspendResult{}, nil
 }
 
 func (s *workerEnv) signal(name string, payload any) func() {

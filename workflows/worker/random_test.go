@@ -188,10 +188,10 @@ func (h *randomHosts) use(s *workerEnv) {
 		}
 		return result, nil
 	}
-	s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
+	s.onResume = func(r api.ResumeRequest) (api.SuspendResult, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		result := api.ResumeResult{}
+		result := api.SuspendResult{}
 		if h.suspended != "" && !r.Suspended && h.chance(2, "fenced", r.Incarnation) {
 			result.FencedLease = api.FencedLease{LeaseID: h.suspended, CallsCut: 1}
 		}

@@ -161,9 +161,9 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 				}
 				return api.SuspendResult{Withdrawn: true}, nil
 			}
-			s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
+			s.onResume = func(r api.ResumeRequest) (api.SuspendResult, error) {
 				require.False(t, r.Suspended)
-				return api.ResumeResult{FencedLease: fenced}, nil
+				return api.SuspendResult{FencedLease: fenced}, nil
 			}
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
