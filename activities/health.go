@@ -24,9 +24,9 @@ type processHealth struct {
 	callsPerMin float64              // by the newest sample
 	latest      *policy.Assessment
 	streak      policy.Streak
-	gradeReason string // why latest and those before it end the incarnation; "" if they do not
-	callTimeMS  int64  // time in calls when load was last computed
-	loadAt      time.Time
+	gradeReason string    // why latest and those before it end the incarnation; "" if they do not
+	callTimeMS  int64     // time in calls when load was last computed
+	loadAt      time.Time // before that, when the process became ready
 }
 
 // counterAPICalls is the counter of a program's own calls to others, such as models. A program that keeps it is graded
@@ -91,7 +91,7 @@ func (m *monitor) sampled(s api.Sample, done served, health spec.Health) {
 	h, p := m.host, m.p
 	if m.health.add(s, done, health) {
 		h.recent.add(p.Worker(), s.At, m.health.recent(p.Incarnation(), s))
-		h.Observer.Sampled(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, toSample(s), done.requests)
+		h.Observer.Sampled(processOf(p), toSample(s), done.requests)
 	}
 }
 
@@ -124,13 +124,10 @@ func (v *processHealth) callRateLocked(at time.Time, done served) float64 {
 
 // load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds
 // 1 where calls overlap.
-func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
+func (v *processHealth) load(callTimeMS int64, now time.Time) float64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	since, before := v.loadAt, v.callTimeMS
-	if since.IsZero() {
-		since = ready
-	}
 	v.callTimeMS, v.loadAt = callTimeMS, now
 	span := now.Sub(since).Milliseconds()
 	if span <= 0 {

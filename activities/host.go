@@ -44,9 +44,9 @@ type Host struct {
 	Processes *process.Supervisor
 	DataPlane DataPlane
 	Temporal  HeartbeatClient
-	// Admit returns a coded error for a start that this host must reject; nil admits all.
+	// Admit returns a coded error for a start that this host must reject.
 	Admit func(ctx context.Context, r api.StartRequest) error
-	// Promise keeps a placement slot for the start of a worker, and reports whether there is one; nil always has one.
+	// Promise keeps a placement slot for the start of a worker, and reports whether there is one.
 	Promise func(worker string) bool
 	// Exhausted is called when this host had no resources for a process, which another host may have.
 	Exhausted func()
@@ -62,7 +62,7 @@ type Host struct {
 	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
-	// TraceStart traces the start of a process, which ended ends with its result; nil traces none.
+	// TraceStart traces the start of a process, which ended ends with its result.
 	TraceStart func(ctx context.Context, p api.Process) (ended func(error))
 	Logger     *slog.Logger
 
@@ -82,8 +82,7 @@ func finalUsage(p *process.Process) *api.Usage {
 	defer cancel()
 	for p.Served().InFlight.Load() > 0 && sleep.For(ctx.Done(), time.Millisecond) {
 	}
-	usage := p.Served().Usage()
-	return &usage
+	return new(p.Served().Usage())
 }
 
 // toSample returns nil for the zero Sample.

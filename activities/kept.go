@@ -45,8 +45,7 @@ func (h *Host) Release() []api.ProcessUsage {
 		usage := p.Served().Usage()
 		m.kept = keptNote{Usage: usage, Suspension: h.DataPlane.Suspension(p.Worker(), p.Incarnation()),
 			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation())}
-		all = append(all, api.ProcessUsage{Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
-			Usage: usage})
+		all = append(all, api.ProcessUsage{Process: processOf(p), Usage: usage})
 	}
 	return all
 }

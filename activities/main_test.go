@@ -42,6 +42,8 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 		ID: "h", Processes: s, Temporal: heartbeats(func(context.Context) error { return nil }), Observer: noObserver{},
 		Logger: logger, Epoch: func() int64 { return 1 }, DataPlane: idleDataPlane{}, Started: func(*process.Process) {},
 		Notify: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
+		Admit:      func(context.Context, api.StartRequest) error { return nil },
+		TraceStart: func(context.Context, api.Process) func(error) { return func(error) {} },
 	}, p
 }
 

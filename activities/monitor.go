@@ -45,12 +45,12 @@ type monitor struct {
 
 	// Used by run only.
 	observed    api.WatchRequest
-	probes      *time.Ticker       // stopped if observed asks for no probes
-	probed      chan probeEnd      // of the probe that runs
-	cancelProbe context.CancelFunc // of the probe that runs; nil while none does
-	reported    time.Time          // when the program last reported itself unhealthy
-	checked     time.Time          // of the newest sample that was checked; zero while the rules are new
-	growing     bool               // its memory may reach its limit before the next sample
+	probes      *time.Ticker          // stopped if observed asks for no probes
+	probed      chan *api.WatchResult // of the probe that runs
+	cancelProbe context.CancelFunc    // of the probe that runs; nil while none does
+	reported    time.Time             // when the program last reported itself unhealthy
+	checked     time.Time             // of the newest sample that was checked; zero while the rules are new
+	growing     bool                  // its memory may reach its limit before the next sample
 }
 
 // monitor observes a process that is ready, and reports what it sees. baseline is the memory that its program is known
@@ -58,9 +58,10 @@ type monitor struct {
 func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest, baseline int64) {
 	h.Observer.Watching(r)
 	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		probed: make(chan probeEnd, 1)}
+		probed: make(chan *api.WatchResult, 1)}
 	ready := p.Info().ReadyAt
 	m.health.callCounts = []callCount{{at: ready}} // the first calls may come before the first sample
+	m.health.loadAt = ready
 	if m.health.baseline = baseline; baseline > 0 {
 		m.health.served = ready
 	}
@@ -115,8 +116,7 @@ func (m *monitor) current() api.WatchRequest {
 
 func (m *monitor) notify(result api.WatchResult) {
 	if result.Usage == nil {
-		usage := m.p.Served().Usage()
-		result.Usage = &usage
+		result.Usage = new(m.p.Served().Usage())
 	}
 	m.host.Notify(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
@@ -184,13 +184,6 @@ func (m *monitor) observe(r api.WatchRequest) {
 	}
 }
 
-// forgetFailures probes as if no probe had failed: the worker's workflow counts the failure that was just reported.
-func (m *monitor) forgetFailures() {
-	r := m.observed
-	r.Failures = 0
-	m.observe(r)
-}
-
 // reportedUnhealthy reports that the program reported itself unhealthy, which counts like a failed probe, unless the
 // last report came just before.
 func (m *monitor) reportedUnhealthy(reason string) {
@@ -198,12 +191,9 @@ func (m *monitor) reportedUnhealthy(reason string) {
 		return
 	}
 	m.reported = time.Now()
-	h, p := m.host, m.p
 	err := fmt.Errorf("the program reports itself unhealthy: %s", cmp.Or(reason, "it gives no reason"))
-	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, 0, err)
-	h.DataPlane.SetHealth(p.Worker(), p.Incarnation(), err.Error())
-	m.notify(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
-	m.forgetFailures()
+	m.host.Observer.Probed(processOf(m.p), 0, err)
+	m.healthChecked(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error()})
 }
 
 // check reports, once, why the incarnation should be replaced.
@@ -227,10 +217,7 @@ func (m *monitor) check(ctx context.Context) {
 // CallsFail notifies a worker that calls on an incarnation fail; replace says that the process should be replaced. It
 // returns at once.
 func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
-	p, known := h.Processes.Get(worker, incarnation)
-	if !known {
-		return
-	}
+	p, _ := h.Processes.Get(worker, incarnation)
 	m := h.monitors.of(p)
 	if m == nil {
 		return // it is ending; its exit was reported
@@ -257,7 +244,7 @@ func (h *Host) Heartbeat() api.HostHeartbeat {
 			key = &api.KeyUse{Key: api.ShownKey(use.Key), Since: use.Since}
 		}
 		heartbeat.Processes = append(heartbeat.Processes, api.ProcessReport{
-			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+			Process: processOf(p),
 			Usage:   p.Served().Usage(), InFlight: int(p.Served().InFlight.Load()),
 			Sample: toSample(p.LatestSample()), Assessment: m.assessment(),
 			Number: info.Number, Key: key, UptimeMS: time.Since(info.ReadyAt).Milliseconds(),
@@ -299,6 +286,11 @@ func (h *Host) running(of api.Process) (*process.Process, api.WatchResult) {
 		return nil, exited(p)
 	}
 	return p, api.WatchResult{}
+}
+
+// processOf names a process.
+func processOf(p *process.Process) api.Process {
+	return api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
 }
 
 // exited is the observation of a process that has ended.

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -16,17 +17,11 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 		if p == nil {
 			return ended
 		}
-		result := api.WatchResult{Event: api.WatchProbePassed}
-		began := time.Now()
-		err := p.Probe(ctx)
-		if !errors.Is(err, process.ErrBusy) {
-			h.Observer.Probed(r.Process, time.Since(began), err)
-			if err != nil {
-				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
-			}
+		result := cmp.Or(h.check(ctx, p), &api.WatchResult{Event: api.WatchProbePassed})
+		if p.HasEnded() {
+			return exited(p)
 		}
-		usage := p.Served().Usage()
-		result.Usage = &usage
+		result.Usage = new(p.Served().Usage())
 		if sample, err := p.Sample(ctx); err == nil {
 			result.Sample = toSample(sample)
 			if m := h.monitors.of(p); m != nil { // it has not ended
@@ -34,14 +29,23 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 				result.Assessment = m.assessment()
 			}
 		}
-		return result
+		return *result
 	})
 }
 
-// probeEnd is the end of a probe, which says nothing about the process if it does not count.
-type probeEnd struct {
-	counts bool
-	err    error
+// check runs one health check. nil says nothing about the process: a call in progress prevented the check, or the
+// process has ended, which is more specific than a failed check.
+func (h *Host) check(ctx context.Context, p *process.Process) *api.WatchResult {
+	began := time.Now()
+	err := p.Probe(ctx)
+	if ctx.Err() != nil || errors.Is(err, process.ErrBusy) || p.HasEnded() {
+		return nil
+	}
+	h.Observer.Probed(processOf(p), time.Since(began), err)
+	if err != nil {
+		return &api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error()}
+	}
+	return &api.WatchResult{Event: api.WatchProbePassed}
 }
 
 // probeDue delivers when a probe is due. It is nil while one runs.
@@ -56,38 +60,31 @@ func (m *monitor) probeDue() <-chan time.Time {
 // there is none.
 func (m *monitor) probe(ctx context.Context) {
 	ctx, m.cancelProbe = context.WithCancel(ctx)
-	of := m.observed.Process
-	go func() {
-		began := time.Now()
-		err := m.p.Probe(ctx)
-		took := time.Since(began)
-		// A call in progress prevented the probe, or the process has ended, which is more specific than the failed probe.
-		counts := ctx.Err() == nil && !errors.Is(err, process.ErrBusy) && !m.p.HasEnded()
-		if counts {
-			m.host.Observer.Probed(of, took, err)
-		}
-		m.probed <- probeEnd{counts, err}
-	}()
+	go func() { m.probed <- m.host.check(ctx, m.p) }()
 }
 
-// probeEnded takes the end of a probe. It closes the process to calls of its pool if the probe has failed, which
-// degrades its worker, and opens it if it has passed. It reports a failed probe, or the passed one of a degraded
-// worker.
-func (m *monitor) probeEnded(e probeEnd) {
+// probeEnded takes the end of a probe.
+func (m *monitor) probeEnded(result *api.WatchResult) {
 	m.cancelProbe()
 	m.cancelProbe = nil
-	if !e.counts {
+	if result != nil {
+		m.healthChecked(*result)
+	}
+}
+
+// healthChecked closes the process to calls of its pool if it is not healthy, which degrades its worker, and opens it
+// if it is. It reports an unhealthy process, or the healthy one of a degraded worker; the worker's workflow counts the
+// failure, so the host then probes as if no probe had failed.
+func (m *monitor) healthChecked(result api.WatchResult) {
+	m.host.DataPlane.SetHealth(m.p.Worker(), m.p.Incarnation(), result.Reason)
+	if result.Event == api.WatchProbePassed && m.observed.Failures == 0 {
 		return
 	}
-	result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(m.p.LatestSample())}
-	if e.err != nil {
-		result.Event, result.Reason = api.WatchProbeFailed, e.err.Error()
-	}
-	m.host.DataPlane.SetHealth(m.p.Worker(), m.p.Incarnation(), result.Reason)
-	if e.err != nil || m.observed.Failures > 0 {
-		m.notify(result)
-		m.forgetFailures()
-	}
+	result.Sample = toSample(m.p.LatestSample())
+	m.notify(result)
+	r := m.observed
+	r.Failures = 0
+	m.observe(r)
 }
 
 // stopProbe ends the probe that runs.

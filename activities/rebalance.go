@@ -52,7 +52,7 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	}
 	for i, p := range processes {
 		share := api.Share{
-			Process:     api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+			Process:     processOf(p),
 			MemoryBytes: memoryShares[i], CPUCores: float64(cpuShares[i]) / 1000,
 		}
 		if r.Apply {
@@ -87,8 +87,7 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process) (memory
 	}
 	load := 0.0
 	if m := h.monitors.of(p); m != nil { // it has not ended
-		load = m.health.load(p.Served().Usage().TotalMS, time.Now(), p.Info().ReadyAt) /
-			float64(max(1, p.Spec().Pool.MaxInflight))
+		load = m.health.load(p.Served().Usage().TotalMS, time.Now()) / float64(max(1, p.Spec().Pool.MaxInflight))
 	}
 	score := h.Score(p.Worker(), p.Incarnation())
 	claim := func(use, minimum, ceiling int64) policy.Claim { // a ceiling of 0 means none

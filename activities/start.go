@@ -20,7 +20,7 @@ import (
 // seconds. Temporal runs it only on a host with a free placement slot; if that is kept for another worker, Temporal
 // retries it.
 func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacityResult, error) {
-	if h.Promise != nil && !h.Promise(p.Worker) {
+	if !h.Promise(p.Worker) {
 		return api.AwaitCapacityResult{},
 			temporal.NewApplicationErrorWithOptions("the free capacity of host "+h.ID+" is kept for another worker",
 				string(api.CodeNoWorkers),
@@ -48,21 +48,16 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
 		return superseded(newest)
 	}
-	if h.Admit != nil {
-		if err := h.Admit(ctx, r); err != nil {
-			if api.CodeOf(err) != api.CodeNoWorkers { // another host is to start it, and no program has failed
-				h.Observer.StartFailed(r.Process, err)
-			}
-			return api.StartResult{}, fromCoded(err)
+	if err := h.Admit(ctx, r); err != nil {
+		if api.CodeOf(err) != api.CodeNoWorkers { // another host is to start it, and no program has failed
+			h.Observer.StartFailed(r.Process, err)
 		}
+		return api.StartResult{}, fromCoded(err)
 	}
 	epoch := h.Epoch()
 	h.announce(r, nil)
 	began := time.Now()
-	traced := func(error) {}
-	if h.TraceStart != nil {
-		traced = h.TraceStart(ctx, r.Process)
-	}
+	traced := h.TraceStart(ctx, r.Process)
 	p, err := h.Processes.Start(ctx,
 		process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	traced(err)
