@@ -93,7 +93,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	info := p.Info()
 	result := api.StartResult{
 		Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
-		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(), Stable: !r.ShortLived,
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: p.LimitMechanisms(),
 	}
 	measure := p.FirstSample
 	if r.Rules.MaxMemoryBytes > 0 { // a part of the tree must not pass for all of it

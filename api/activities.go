@@ -66,9 +66,6 @@ type StartResult struct {
 	Announced bool `json:"announced,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
-	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at
-	// once.
-	Stable bool `json:"stable,omitempty"`
 	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit,
 	// scheduler, kernel, engine (of containers), gateway, sampler (the agent samples every second), or none if this host
 	// cannot enforce it.

@@ -135,7 +135,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 			return nil
 		}
 		if p.mayContinue() {
-			if p.DrainSignals() || p.HandleLateCancel() {
+			if p.DrainSignals() || p.HandleCancel() {
 				continue
 			}
 			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, pack(p.carry(), packAbove))

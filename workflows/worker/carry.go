@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"time"
-
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -18,14 +16,6 @@ type CarriedState struct {
 	Unsent   []loop.Message   `json:"unsent,omitempty"` // signals to the pool
 	// ResetLease is the expired lease after which the process is being reset.
 	ResetLease string `json:"reset_lease,omitempty"`
-	// Drain is until when the incarnation drains.
-	Drain drainDeadline `json:"drain,omitzero"`
-}
-
-// drainDeadline is until when an incarnation drains.
-type drainDeadline struct {
-	Incarnation int64     `json:"incarnation"`
-	At          time.Time `json:"at"`
 }
 
 // mayContinue reports whether the run continues as new now.

@@ -19,37 +19,28 @@ func (w *worker) drain() bool {
 		w.endByOrder(lifecycle.Stop, r)
 		return true
 	}
-	w.tasks.watch.Take()
-	w.tasks.suspend.Take()
 	if e := w.monitor.takeExit(); e != nil {
 		w.monitor.measured(nil, nil, e.Usage)
 		w.processExited(e.Exit, e.Reason)
 		return true
 	}
-	if r := w.tasks.drain.Take(); r != nil {
-		w.released = w.Machine.Incarnation
-		if r.Err != nil {
-			r.Value = api.DrainResult{} // the process is stopped without
-		}
-		if r.Value.CallsCut > 0 {
-			w.rotator.recordCutCalls(r.Value.CallsCut)
-			w.transition(lifecycle.DrainTimeout,
-				fmt.Sprintf("drain timed out after %s (rotation.drain_timeout); calls cut: %d", w.Spec.Rotation.DrainTimeout,
-					r.Value.CallsCut))
-			return true
-		}
+	if r := w.tasks.drain.Take(); r != nil && r.Err == nil && r.Value.CallsCut > 0 {
+		w.rotator.recordCutCalls(r.Value.CallsCut)
+		w.transition(lifecycle.DrainTimeout,
+			fmt.Sprintf("drain timed out after %s (rotation.drain_timeout); calls cut: %d", w.Spec.Rotation.DrainTimeout,
+				r.Value.CallsCut))
+		return true
 	}
-	timedOut := w.tasks.drainLimit.Ended()
+	// a process whose host could not drain it is stopped without
+	timedOut, released := w.tasks.drainLimit.Ended(), w.tasks.drainLimit.Running() && !w.tasks.drain.Running()
 	switch {
 	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest && !w.Ending:
-		w.tasks.drainLimit.Take()
 		w.surge.switchOver()
 		return true
-	case w.Lease == nil && (w.released == w.Machine.Incarnation || timedOut):
+	case w.Lease == nil && (released || timedOut):
 		w.transition(lifecycle.Drained, "no call in flight")
 		return true
 	case timedOut: // with a lease
-		w.tasks.drainLimit.Take()
 		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s not released by %q within %s (rotation.drain_timeout)",
 			w.Lease.ID, w.Lease.Holder, w.Spec.Rotation.DrainTimeout))
 		return true
@@ -66,8 +57,8 @@ func (w *worker) drain() bool {
 
 // drainUntil is when the drain of this incarnation times out.
 func (w *worker) drainUntil() time.Time {
-	if w.Drain.Incarnation != w.Machine.Incarnation {
-		w.Drain = drainDeadline{w.Machine.Incarnation, w.Now().Add(w.Spec.Rotation.DrainTimeout.D())}
+	if w.Process.DrainUntil.IsZero() {
+		w.Process.DrainUntil = w.Now().Add(w.Spec.Rotation.DrainTimeout.D())
 	}
-	return w.Drain.At
+	return w.Process.DrainUntil
 }

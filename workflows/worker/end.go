@@ -68,11 +68,6 @@ func (w *worker) stopIfOrdered() bool {
 
 // stop ends the process.
 func (w *worker) stop() bool {
-	w.tasks.watch.Take()
-	w.tasks.probe.Take()
-	w.tasks.drain.Take()
-	w.tasks.drainLimit.Take()
-	w.tasks.checkpoint.Take()
 	if r := w.takeRequest(api.SignalStop); r != nil {
 		w.restAfterEnd(r)
 	}
@@ -127,7 +122,9 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	default:
 		w.endIncarnation(api.CauseExit, IntentRecover, reason)
 	}
-	w.tasks.cancelAll()
+	for _, one := range w.tasks.ofProcess() {
+		one.Reset()
+	}
 	if w.SuspendWanted {
 		w.refuse("suspend: the process has ended: " + reason)
 	}
@@ -137,15 +134,4 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 		reason = w.IntentReason + ": " + reason
 	}
 	w.apply(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit})
-}
-
-// cancelAll cancels what needs the process, and drops every result.
-func (t *tasks) cancelAll() {
-	for _, one := range t.ofProcess() {
-		one.Reset()
-	}
-	t.awaitCapacity.Take()
-	t.start.Take()
-	t.wait.Take()
-	t.retry.Take()
 }

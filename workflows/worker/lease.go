@@ -341,7 +341,7 @@ func (l *leases) checkin(r api.CheckinRequest) {
 func (l *leases) takeBack(id string) {
 	if l.Lease != nil && l.Lease.ID == id {
 		longest := max(l.Spec.Rotation.DrainTimeout.D(), l.Spec.Call.Timeout.D())
-		l.Drain = drainDeadline{l.Machine.Incarnation, l.Now().Add(longest)}
+		l.Process.DrainUntil = l.Now().Add(longest)
 		l.checkin(api.CheckinRequest{LeaseID: id, TokenHash: l.Lease.TokenHash, Outcome: api.OutcomeOK})
 	}
 }

@@ -107,7 +107,7 @@ func (r reporter) isFlapping(current reported) bool {
 
 // isStable reports whether a process has lived long enough after a crash to be reported as ready.
 func (r reporter) isStable() bool {
-	return r.Failures == 0 || r.Process.Stable || r.Now().Sub(r.Machine.StartedAt) >= policy.StableAfter
+	return r.Failures == 0 || !r.ShortLived || r.Now().Sub(r.Machine.StartedAt) >= policy.StableAfter
 }
 
 // lastStartDuration is the duration of the newest start that has ended; maxFlappingStart if the ring has none.

@@ -55,7 +55,7 @@ func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
 // checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees
 // that sooner if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
-	if reason := policy.RotateForRequests(r.Process.Requests, r.Process.Rules.RequestLimit); reason != "" {
+	if reason := policy.RotateForRequests(r.Process.Reported.Requests, r.Process.Rules.RequestLimit); reason != "" {
 		r.want(api.CauseRequests, reason)
 	}
 }

@@ -44,14 +44,12 @@ type RunningProcess struct {
 	// Limits names the mechanism that enforces each limit; LimitsApplied is what the process was given since it started.
 	Limits        map[string]string  `json:"limits,omitempty"`
 	LimitsApplied *api.LimitsApplied `json:"applied,omitempty"`
-	// Rules are those of its start; Requests is the number of requests that checkins have reported.
-	Rules    api.WatchRules `json:"rules,omitzero"`
-	Requests int64          `json:"requests,omitempty"`
+	Rules         api.WatchRules     `json:"rules,omitzero"` // those of its start
 	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
 	Reported api.Usage `json:"reported,omitzero"`
 	Observed api.Usage `json:"observed,omitzero"`
-	// Stable says that the process is reported as ready at once: the one before it was not short-lived.
-	Stable bool `json:"stable,omitempty"`
+	// DrainUntil is when its drain times out; zero before that begins.
+	DrainUntil time.Time `json:"drain_until,omitzero"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
 	ObservedCauses []api.Cause `json:"observed_causes,omitempty"`
 }

@@ -167,7 +167,7 @@ func (s *starter) countStart(err error) {
 func (s *starter) setProcess(r api.StartResult) {
 	s.Process = RunningProcess{
 		Host: r.Host, Epoch: r.Epoch, PID: r.PID, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits,
-		Rules: r.Rules, Stable: r.Stable,
+		Rules: r.Rules,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.measured(r.Sample, nil, nil)

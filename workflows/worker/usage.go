@@ -18,7 +18,6 @@ func (l *leases) countUsage(u api.Usage, incarnation int64) {
 	}
 	l.Process.Reported = sum(l.Process.Reported, u)
 	if l.Machine.State != lifecycle.Draining {
-		l.Process.Requests += max(0, u.Requests)
 		l.rotator.checkRequestLimit()
 	}
 }

@@ -22,8 +22,7 @@ import (
 type worker struct {
 	*Run
 	*loop.Loop
-	tasks    tasks
-	released int64 // the incarnation whose host has drained it
+	tasks tasks
 
 	activities activities
 	starter    starter
@@ -63,12 +62,12 @@ type task interface {
 // ofProcess are the tasks that need the process.
 func (t *tasks) ofProcess() []task {
 	return []task{&t.watch, &t.probe, &t.drain, &t.stop, &t.reset, &t.suspend, &t.checkpoint, &t.lease,
-		&t.drainLimit, &t.uptime}
+		&t.drainLimit, &t.uptime, &t.retry}
 }
 
 // hasResults reports whether a result or the end of a timer waits for reconcile.
 func (t *tasks) hasResults() bool {
-	return slices.ContainsFunc(append(t.ofProcess(), &t.awaitCapacity, &t.start, &t.wait, &t.retry), task.Ended)
+	return slices.ContainsFunc(append(t.ofProcess(), &t.awaitCapacity, &t.start, &t.wait), task.Ended)
 }
 
 // Workflow is the workflow of one slot of a pool.
@@ -106,7 +105,7 @@ func (w *worker) step(ctx workflow.Context) (ended bool, err error) {
 		if !w.mayContinue() {
 			return false, nil
 		}
-		if !w.DrainSignals() && !w.HandleLateCancel() {
+		if !w.DrainSignals() && !w.HandleCancel() {
 			return true, workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.carry())
 		}
 	}

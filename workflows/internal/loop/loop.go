@@ -96,7 +96,7 @@ func (l *Loop) Await() error {
 
 func (l *Loop) handleReady() {
 	if !l.hasWork() {
-		l.handleCancel()
+		l.HandleCancel()
 	}
 	l.DrainSignals()
 	l.HandleFutures()
@@ -118,13 +118,9 @@ func (l *Loop) HandleFutures() {
 // a coroutine that waits for that, it needs no stack of its own, which each cached run would hold.
 func (l *Loop) OnCancel(ctx workflow.Context, handle func()) { l.root, l.onCancel = ctx, handle }
 
-// HandleLateCancel handles a cancellation that has come with what ends the run, and reports whether there was one.
-// Temporal cancels one run, not the next one.
-func (l *Loop) HandleLateCancel() bool {
-	return l.cancelPending() && l.handleCancel()
-}
-
-func (l *Loop) handleCancel() bool {
+// HandleCancel handles a cancellation, and reports whether there was one. Await does; a run that is about to end may
+// have to know of one that has come since: Temporal cancels one run, not the next one.
+func (l *Loop) HandleCancel() bool {
 	if !l.cancelPending() {
 		return false
 	}
