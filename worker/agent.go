@@ -258,7 +258,7 @@ func (a *Agent) openGateway(control lease.Control, sdk *metrics.SDK) (err error)
 		Sessions:    a.sessionStats, LiveSessions: a.stores.LiveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	a.host.DataPlane, a.host.Observer = a.gateway, a.metrics.Observer()
+	a.host.DataPlane, a.host.Observer = a.gateway, a.metrics
 	return nil
 }
 
@@ -314,7 +314,7 @@ func (a *Agent) runBackground(control lease.Control) {
 	files := newFileWatches(changed, a.processes, a.config.HostID, a.log)
 	demand := newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
 	pressure := newPressureMonitor(a.readMemory, a.outbox.pressed, a.processes, a.config.HostID, a.log)
-	pressure.freeMemory, pressure.decided = a.stores.FreeMemory, a.metrics.Observer().Decided
+	pressure.freeMemory, pressure.decided = a.stores.FreeMemory, a.metrics.Decided
 	run := []func(context.Context){j.run, a.stores.Sweep, files.run, demand.run, pressure.run}
 	if a.webhook != nil {
 		run = append(run, a.webhook.Run)

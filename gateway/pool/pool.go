@@ -48,7 +48,7 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1),
-		stats: newPoolStats(), held: make(map[string]*upstream), queue: newQueue(),
+		stats: newPoolStats(pool), held: make(map[string]*upstream), queue: newQueue(),
 	}
 }
 

@@ -111,18 +111,25 @@ func (p *poolState) emitRefusal(c *Call, code api.Code, err error) {
 	}
 }
 
-// newHistogram counts times, in seconds. Counting takes no lock and does not allocate, since every call does it.
-func newHistogram(bounds ...float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Buckets: bounds})
-}
+// CallSeconds and QueueSeconds are the metrics of PoolSnapshot.Calls and Waits. Counting takes no lock and does not
+// allocate, since every call does it.
+var (
+	CallSeconds = prometheus.HistogramOpts{Name: "tempool_pool_call_duration_seconds",
+		Help: "Duration of calls that a worker of this host received, from dispatch to the end of the response.",
+		Buckets: []float64{50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
+			10, 30, 60}}
+	QueueSeconds = prometheus.HistogramOpts{Name: "tempool_pool_queue_wait_seconds",
+		Help:    "Time calls waited in this gateway, whatever the outcome. Calls that found a free worker are not included.",
+		Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}}
+)
 
-func newPoolStats() poolStats {
-	return poolStats{
-		calls: newHistogram(50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
-			10, 30, 60),
-		waits:   newHistogram(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-		figures: newFigures(time.Now()), workers: make(map[string]*workerStats),
+func newPoolStats(pool string) poolStats {
+	seconds := func(o prometheus.HistogramOpts) prometheus.Histogram {
+		o.ConstLabels = prometheus.Labels{"pool": pool}
+		return prometheus.NewHistogram(o)
 	}
+	return poolStats{calls: seconds(CallSeconds), waits: seconds(QueueSeconds), figures: newFigures(time.Now()),
+		workers: make(map[string]*workerStats)}
 }
 
 // countCall counts a call that a worker has seen. One that is sampled is the newest example of its bucket.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestCountingACallDoesNotAllocate(t *testing.T) {
-	s, a, now := newPoolStats(), &workerStats{}, time.Now()
+	s, a, now := newPoolStats("p"), &workerStats{}, time.Now()
 	count := func() {
 		now = now.Add(time.Second)
 		s.countCall(time.Second, "")

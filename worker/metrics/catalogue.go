@@ -9,6 +9,8 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tempool/tempool/gateway/pool"
 )
 
 // Kind is the type of a metric.
@@ -90,11 +92,9 @@ var (
 
 // Pools, as counted by this agent's gateway and activities.
 var (
-	callSeconds = define(Histogram, "tempool_pool_call_duration_seconds",
-		"Duration of calls that a worker of this host received, from dispatch to the end of the response.", "pool")
+	callSeconds  = define(Histogram, pool.CallSeconds.Name, pool.CallSeconds.Help, "pool")
 	queueLength  = define(Gauge, "tempool_pool_queue_length", "Calls that wait in this gateway for a worker.", "pool")
-	queueSeconds = define(Histogram, "tempool_pool_queue_wait_seconds",
-		"Time calls waited in this gateway, whatever the outcome. Calls that found a free worker are not included.", "pool")
+	queueSeconds = define(Histogram, pool.QueueSeconds.Name, pool.QueueSeconds.Help, "pool")
 	callsRefused = define(Counter, "tempool_pool_calls_refused_total",
 		"Calls that this gateway refused before a worker received them.", "pool", "code")
 	mcpSessions = define(Gauge, "tempool_mcp_sessions",

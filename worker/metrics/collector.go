@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
@@ -59,21 +58,6 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 		number = 1
 	}
 	s.value(m, number, labels...)
-}
-
-// named is a metric of the gateway by the name and with the labels that it has here.
-type named struct {
-	prometheus.Metric
-	desc   *prometheus.Desc
-	labels []string
-}
-
-func (n named) Desc() *prometheus.Desc { return n.desc }
-
-func (n named) Write(out *dto.Metric) error {
-	err := n.Metric.Write(out)
-	out.Label = prometheus.MakeLabelPairs(n.desc, n.labels)
-	return err
 }
 
 // byCause sends a value for each of these causes, 0 included, and for every other cause in counts.
@@ -173,8 +157,8 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 }
 
 func (c *collector) pool(s sink, p pool.PoolSnapshot) {
-	s.out <- named{p.Calls, callSeconds.desc, []string{p.Pool}}
-	s.out <- named{p.Waits, queueSeconds.desc, []string{p.Pool}}
+	s.out <- p.Calls
+	s.out <- p.Waits
 	s.value(queueLength, float64(p.Waiting), p.Pool)
 	s.value(sessionsNotReleased, float64(p.NotReleased), p.Pool)
 	s.value(affinityLookups, float64(p.Hits), p.Pool, "hit")
@@ -280,8 +264,10 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted poo
 		ready: !info.ReadyAt.IsZero(), stopping: u.newest.Stopping(), suspended: w.suspended, degraded: w.degraded,
 		draining: draining, leased: counted.Leased,
 	})
-	for _, one := range liveStates {
-		s.flag(workerState, one == state, pool, worker, string(one))
+	for _, one := range lifecycle.States() {
+		if one.Live() {
+			s.flag(workerState, one == state, pool, worker, string(one))
+		}
 	}
 	s.flag(workerHealthy, !w.unhealthy, pool, worker)
 	s.value(workerIncarnation, float64(incarnation), pool, worker)

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
@@ -56,9 +55,9 @@ type Config struct {
 	Assessment func(worker string, incarnation int64) *api.Assessment
 }
 
-// Metrics serves the metrics of one agent.
+// Metrics serves the metrics of one agent. The activities report to it.
 type Metrics struct {
-	stats   *workerStats
+	*workerStats
 	handler http.Handler
 }
 
@@ -80,7 +79,7 @@ func New(config Config) *Metrics {
 		&collector{config: config, stats: stats, pools: newPoolStatuses(config.Status),
 			lengths: newHistoryLengths(config.HistoryLength), live: newLiveSessions(config.LiveSessions)},
 	)
-	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	return &Metrics{stats, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
 		EnableOpenMetrics: config.Spans != nil, // whose exemplars name traces
 		ErrorLog:          slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
@@ -89,6 +88,3 @@ func New(config Config) *Metrics {
 
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
-
-// Observer returns the observer that the activities must report to.
-func (m *Metrics) Observer() activities.Observer { return m.stats }

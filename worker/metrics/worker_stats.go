@@ -79,14 +79,8 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	return w
 }
 
-// poolLocked returns the pool of a worker, whose series start at 0 when it is first used.
-func (l *workerStats) poolLocked(worker string) string {
-	pool := api.PoolOf(worker)
-	l.usePoolLocked(pool)
-	return pool
-}
-
-func (l *workerStats) usePoolLocked(pool string) {
+// usedLocked returns the pool, whose series start at 0 when it is first used.
+func (l *workerStats) usedLocked(pool string) string {
 	if _, known := l.pools[pool]; !known {
 		l.startDuration.WithLabelValues(pool)
 		l.probeDuration.WithLabelValues(pool)
@@ -102,6 +96,7 @@ func (l *workerStats) usePoolLocked(pool string) {
 		}
 	}
 	l.pools[pool] = time.Now()
+	return pool
 }
 
 func (l *workerStats) emit(eventType, worker string, at time.Time, data any) {
@@ -116,7 +111,7 @@ func (l *workerStats) Started(p api.Process, info process.Info, took time.Durati
 	defer l.mu.Unlock()
 	l.sweepLocked(usage, time.Now()) // so that the maps stay small without scrapes, too
 	l.workerLocked(p)
-	l.startDuration.WithLabelValues(l.poolLocked(p.Worker)).Observe(took.Seconds())
+	l.startDuration.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker))).Observe(took.Seconds())
 }
 
 func (l *workerStats) StartFailed(p api.Process, err error) {
@@ -124,7 +119,7 @@ func (l *workerStats) StartFailed(p api.Process, err error) {
 		Incarnation: p.Incarnation, Reason: err.Error()})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.startFailures.WithLabelValues(l.poolLocked(p.Worker)).Inc()
+	l.startFailures.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker))).Inc()
 }
 
 func (l *workerStats) Watching(r api.WatchRequest) {
@@ -154,7 +149,7 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 	if w != nil {
 		w.unhealthy, w.failing = err != nil, err != nil
 	}
-	pool := l.poolLocked(p.Worker)
+	pool := l.usedLocked(api.PoolOf(p.Worker))
 	if took > 0 {
 		l.probeDuration.WithLabelValues(pool).Observe(took.Seconds())
 	}
@@ -177,28 +172,28 @@ func (l *workerStats) Sampled(p api.Process, s *api.Sample, requests int64) {
 
 // Ended counts and emits the end of a process that was ready. Its outcome is what this host knows: only the workflow
 // knows whether the end was requested.
-func (m *Metrics) Ended(p *process.Process) {
-	l, exit := m.stats, p.Exit()
+func (l *workerStats) Ended(p *process.Process) {
+	exit := p.Exit()
 	l.emit(api.EventProcessEnded, p.Worker(), time.Now(), api.ProcessEventData{Host: l.hostID,
 		Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code, Signal: exit.Signal,
 		Reason: exit.Reason})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ended.WithLabelValues(l.poolLocked(p.Worker()), string(exit.Outcome())).Inc()
+	l.ended.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker())), string(exit.Outcome())).Inc()
 }
 
 // PoolDown has the metrics of a pool served here although it may have no process on this host, nor on another one.
-func (m *Metrics) PoolDown(pool string) {
-	m.stats.mu.Lock()
-	defer m.stats.mu.Unlock()
-	m.stats.usePoolLocked(pool)
+func (l *workerStats) PoolDown(pool string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.usedLocked(pool)
 }
 
 // Decided implements activities.Observer.
 func (l *workerStats) Decided(worker string, d activities.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decisions.WithLabelValues(l.poolLocked(worker), string(d)).Inc()
+	l.decisions.WithLabelValues(l.usedLocked(api.PoolOf(worker)), string(d)).Inc()
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.

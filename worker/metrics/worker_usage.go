@@ -5,12 +5,6 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// liveStates are the states of a worker that has a process.
-var liveStates = []lifecycle.State{
-	lifecycle.Starting, lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining,
-	lifecycle.Stopping,
-}
-
 // processFacts is what this host knows about a worker's process.
 type processFacts struct {
 	ready, stopping, suspended, degraded, draining, leased bool
