@@ -34,22 +34,22 @@ const stateFormatHeader = "tempool-state-format"
 // The events of workflows go to their agent by emitTo; nil takes none. A replay emits none. Events are emitted at least
 // once: a workflow task that Temporal did not accept is executed again, here or by another agent.
 func Interceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo}}
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads,
+		events: emit.Sink{Emit: emitTo}}}
 }
 
 // ReplayInterceptors are Interceptors for a replay that emits the events again, in their order, and the notes in the
 // record of a worker as transitions.
 func ReplayInterceptors(payloads converter.DataConverter, emitTo api.Emit) []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads, emitTo: emitTo,
-		replays: true}}
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormats, payloads: payloads,
+		events: emit.Sink{Emit: emitTo, Replays: true}}}
 }
 
 type stateFormats struct {
 	interceptor.WorkerInterceptorBase
 	known    map[string]int
 	payloads converter.DataConverter
-	emitTo   api.Emit
-	replays  bool // emit, too
+	events   emit.Sink
 }
 
 func (s *stateFormats) InterceptWorkflow(_ workflow.Context,
@@ -73,17 +73,7 @@ func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) erro
 
 func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	r.check(ctx)
-	return r.Next.ExecuteWorkflow(r.context(ctx), in)
-}
-
-func (r *checkedRun) context(ctx workflow.Context) workflow.Context {
-	if r.emitTo != nil {
-		ctx = emit.With(ctx, r.emitTo)
-	}
-	if r.replays {
-		ctx = emit.WithReplays(ctx)
-	}
-	return loop.WithPayloads(ctx, r.payloads)
+	return r.Next.ExecuteWorkflow(loop.WithPayloads(emit.With(ctx, r.events), r.payloads), in)
 }
 
 func (r *checkedRun) check(ctx workflow.Context) {

@@ -35,9 +35,9 @@ type fleet struct {
 
 // workflow is Workflow with an agent that takes its events.
 func (f *fleet) workflow(ctx workflow.Context, run Run) error {
-	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+	return Workflow(emit.With(ctx, emit.Sink{Emit: func(eventType, source string, _ time.Time, data any) {
 		f.emitted = append(f.emitted, fmt.Sprint(source, " ", eventType, " ", data.(api.HostEvent).Epoch))
-	}), run)
+	}}), run)
 }
 
 func newFleet(t *testing.T) *fleet {

@@ -95,11 +95,11 @@ func newFakePool(t *testing.T) *fakePool {
 
 // workflow is Workflow with an agent that takes its events.
 func (p *fakePool) workflow(ctx workflow.Context, run Run) error {
-	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+	return Workflow(emit.With(ctx, emit.Sink{Emit: func(eventType, source string, _ time.Time, data any) {
 		content, err := json.Marshal(data)
 		require.NoError(p.t, err)
 		p.emitted = append(p.emitted, source+" "+eventType+" "+string(content))
-	}), run)
+	}}), run)
 }
 
 func poolOf(size int) Run {

@@ -1,13 +1,12 @@
 package worker
 
 import (
+	"cmp"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/emit"
 )
-
-// endedOutcome is the outcome of a lease that its holder did not return.
-const endedOutcome = "ended"
 
 // emitTransition emits the newest transition.
 func (w *worker) emitTransition() {
@@ -25,10 +24,7 @@ func (l *leases) emit(eventType, reason string) {
 // emitRelease emits the return of a lease.
 func (l *leases) emitRelease(lease *api.Lease, r api.CheckinRequest) {
 	e := leaseEvent(lease, display.Shorten(r.Error))
-	e.Outcome, e.Usage = string(r.Outcome), &r.Usage
-	if r.Outcome == "" {
-		e.Outcome = string(api.OutcomeOK)
-	}
+	e.Outcome, e.Usage = string(cmp.Or(r.Outcome, api.OutcomeOK)), &r.Usage
 	emit.Event(l.Ctx, api.EventLeaseReleased, api.WorkerSource(l.name()), e)
 }
 
@@ -38,7 +34,7 @@ func (l *leases) emitEnd(reason string) {
 		return
 	}
 	e := leaseEvent(l.Lease, reason)
-	e.Outcome = endedOutcome
+	e.Outcome = "ended" // not by its holder
 	emit.Event(l.Ctx, api.EventLeaseReleased, api.WorkerSource(l.name()), e)
 }
 

@@ -84,10 +84,10 @@ type emitted struct {
 
 // workflow is Workflow with an agent that takes its events.
 func (s *workerEnv) workflow(ctx workflow.Context, run *Run) error {
-	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+	return Workflow(emit.With(ctx, emit.Sink{Emit: func(eventType, source string, _ time.Time, data any) {
 		require.Equal(s.t, api.WorkerSource(api.WorkerName(run.Pool, run.Slot)), source)
 		s.emitted = append(s.emitted, emitted{eventType, data})
-	}), run)
+	}}), run)
 }
 
 // signalsOf are the signals of one name to the pool.

@@ -252,7 +252,7 @@ func (w *worker) countEnd(outcome lifecycle.State) {
 // record puts a decision that moves nothing into the history.
 func (w *worker) record(kind lifecycle.NoteKind, reason string) {
 	w.Machine = lifecycle.Recorded(w.Machine, kind, reason, w.Now())
-	if emit.Replays(w.Ctx) { // who replays wants the whole record
+	if emit.To(w.Ctx).Replays { // who replays wants the whole record
 		w.emitTransition()
 	}
 }

@@ -1,7 +1,7 @@
 // Package emit lets a workflow emit events to the agent that runs it. It costs no command and no history.
 //
-// Only the first execution of a workflow task emits events, never a replay, unless WithReplays asks for that. A task
-// that Temporal does not accept is executed again, and then emits again: events are emitted at least once.
+// Only the first execution of a workflow task emits events, never a replay, unless the Sink asks for that. A task that
+// Temporal does not accept is executed again, and then emits again: events are emitted at least once.
 package emit
 
 import (
@@ -12,28 +12,22 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-type (
-	key        struct{}
-	replaysKey struct{}
-)
-
-// With is a context whose workflow emits to a function.
-func With(ctx workflow.Context, to api.Emit) workflow.Context {
-	return workflow.WithValue(ctx, key{}, to)
+// Sink takes the events of workflows, with Replays those of a replay, too. The zero value takes none.
+type Sink struct {
+	Emit    api.Emit
+	Replays bool
 }
 
-// WithReplays is a context whose workflow emits in a replay, too.
-func WithReplays(ctx workflow.Context) workflow.Context {
-	return workflow.WithValue(ctx, replaysKey{}, true)
-}
+type key struct{}
 
-// Listening reports whether events are emitted now: somebody takes them, and this is no replay that emits none.
-func Listening(ctx workflow.Context) bool {
-	return ctx.Value(key{}) != nil && (!workflow.IsReplaying(ctx) || Replays(ctx))
-}
+// With is a context whose workflow emits to a sink.
+func With(ctx workflow.Context, to Sink) workflow.Context { return workflow.WithValue(ctx, key{}, to) }
 
-// Replays reports whether WithReplays made the context.
-func Replays(ctx workflow.Context) bool { return ctx.Value(replaysKey{}) != nil }
+// To is where the workflow of a context emits to.
+func To(ctx workflow.Context) Sink {
+	to, _ := ctx.Value(key{}).(Sink)
+	return to
+}
 
 // Event emits an event that happened now.
 func Event(ctx workflow.Context, eventType, source string, data any) {
@@ -42,7 +36,7 @@ func Event(ctx workflow.Context, eventType, source string, data any) {
 
 // EventAt emits an event that happened at a time.
 func EventAt(ctx workflow.Context, eventType, source string, at time.Time, data any) {
-	if Listening(ctx) {
-		ctx.Value(key{}).(api.Emit)(eventType, source, at, data)
+	if to := To(ctx); to.Emit != nil && (to.Replays || !workflow.IsReplaying(ctx)) {
+		to.Emit(eventType, source, at, data)
 	}
 }
