@@ -71,7 +71,7 @@ func TestADualWriteConforms(t *testing.T) {
 }
 
 func startCopy(_ *testing.T, store *dualwrite.Store, config sessions.Config) {
-	store.StartCopy(embedded.InMemory(config), false, false)
+	store.StartCopy(embedded.InMemory(config), false)
 }
 
 func openMemory(_ *testing.T, config sessions.Config) sessions.Store {

@@ -37,8 +37,7 @@ type pending struct{ changed bool } // or only used
 
 // replicator keeps the secondary store equal to the primary.
 type replicator struct {
-	store   *Store
-	cutOver bool // guarded by store.mu
+	store *Store
 	// guardSecondary is used by the background goroutine only; see Store.StartCopy.
 	guardSecondary bool
 
@@ -241,7 +240,7 @@ func (r *replicator) flushed(id string, session *pending) {
 	}
 }
 
-// status reports the state of the copy. The caller holds store.mu or is the one that changes the roles.
+// status reports the state of the copy.
 func (r *replicator) status() api.SessionCopy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,10 +250,7 @@ func (r *replicator) status() api.SessionCopy {
 	if r.current != nil {
 		status.Comparing = new(*r.current)
 	}
-	switch {
-	case r.cutOver:
-		status.Phase = api.CopyCutOver
-	case status.InSync:
+	if status.InSync {
 		status.Phase = api.CopyInSync
 	}
 	if err := cmp.Or(r.compareErr, r.secondaryErr); err != nil {

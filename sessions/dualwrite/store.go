@@ -36,15 +36,14 @@ var _ sessions.Store = (*Store)(nil)
 // New wraps a store. Close closes it.
 func New(primary sessions.Store) *Store { return &Store{primary: primary} }
 
-// StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as
-// after a restart. guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the
-// primary has none. There must be no secondary store yet.
-func (s *Store) StartCopy(secondary sessions.Store, cutOver, guardSecondary bool) {
+// StartCopy adds a secondary store and starts to copy and compare. guardSecondary makes the first comparison fail,
+// rather than delete the secondary's sessions, if the primary has none. There must be no secondary store yet.
+func (s *Store) StartCopy(secondary sessions.Store, guardSecondary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secondary = secondary
 	s.replicator = &replicator{
-		store: s, cutOver: cutOver, guardSecondary: guardSecondary, wake: make(chan struct{}, 1),
+		store: s, guardSecondary: guardSecondary, wake: make(chan struct{}, 1),
 		busy: make(map[string]int), backlog: make(map[string]*pending),
 	}
 	s.replicator.start()
@@ -85,7 +84,6 @@ func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error
 		return 0, err
 	}
 	s.primary, s.secondary = s.secondary, s.primary
-	r.cutOver = !r.cutOver
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, session := range r.backlog {
@@ -128,8 +126,8 @@ func (s *Store) EndCopy(commit func() error) (released sessions.Store, err error
 	return released, nil
 }
 
-// Status returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a
-// secondary store.
+// Status returns the state of the copy, without what only the caller knows: between which stores it is, and whether it is
+// cut over. Its phase is CopyNone without a secondary store.
 func (s *Store) Status() api.SessionCopy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -109,15 +109,9 @@ func (s *Stores) MoveSession(pool, session, from, to string) bool {
 // not answer.
 func (s *Stores) LiveSessions(ctx context.Context) map[string]int {
 	live := map[string]int{}
-	s.mu.Lock()
-	open := make(map[sessions.Store]string, len(s.open))
-	for _, known := range s.open {
-		open[known.store] = known.current().Store
-	}
-	s.mu.Unlock()
-	for store, kind := range open {
-		if n, err := store.Count(ctx); err == nil {
-			live[kind] += n
+	for _, known := range s.all() {
+		if n, err := known.store.Count(ctx); err == nil {
+			live[known.current().Store] += n
 		}
 	}
 	return live

@@ -272,15 +272,15 @@ func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
 	file, server := spec.Default().Sessions, spec.Default().Sessions
 	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
 	s.pools["replaced"] = &poolSessions{settings: server}
-	settings, err := s.settings(t.Context(), "")
+	_, settings, err := s.poolsOf(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, server, settings, "the pool's only worker is being replaced")
 	s.pools["runs"] = &poolSessions{settings: file, processes: 1}
-	settings, err = s.settings(t.Context(), "")
+	_, settings, err = s.poolsOf(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, file, settings)
 	s.pools["replaced"].processes = 1
-	_, err = s.settings(t.Context(), "")
+	_, _, err = s.poolsOf(t.Context(), "")
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "?pool=replaced")
 }

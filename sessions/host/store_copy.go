@@ -56,7 +56,8 @@ func (s *Stores) SessionCopy() api.SessionCopy {
 	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; see the agent's log"}
 	if known != nil {
 		report = known.store.Status()
-	} else if record.CutOver {
+	}
+	if record.CutOver {
 		report.Phase = api.CopyCutOver
 	}
 	report.Host, report.From, report.To, report.Began = s.hostID, record.From.String(), record.To.String(), record.Began
@@ -77,7 +78,7 @@ func (s *Stores) CopySessions(ctx context.Context, pool string,
 	}
 	s.copyMu.Lock()
 	defer s.copyMu.Unlock()
-	settings, err := s.settings(ctx, pool)
+	_, settings, err := s.poolsOf(ctx, pool)
 	if err != nil {
 		return none, err
 	}
@@ -130,7 +131,7 @@ func (s *Stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 		return err
 	}
 	s.copy = record
-	known.store.StartCopy(target, false, false)
+	known.store.StartCopy(target, false)
 	return nil
 }
 
@@ -277,26 +278,15 @@ func (s *Stores) endCopy(ctx context.Context, store *dualwrite.Store, record cop
 	return problem, nil
 }
 
-// poolsWhereLocked returns the pools with a process here whose settings match, sorted.
-func (s *Stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []string) {
-	for name, p := range s.pools {
-		if p.processes > 0 && matches(p.settings) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // poolsHere returns the pools with a process here whose specs name one of these stores.
 func (s *Stores) poolsHere(stores ...storeAddress) map[string][]string {
 	using := make(map[string][]string)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range s.poolsWhereLocked(func(settings spec.Sessions) bool {
-		return slices.Contains(stores, addressOf(settings))
-	}) {
-		using[name] = nil
+	for name, p := range s.pools {
+		if p.processes > 0 && slices.Contains(stores, addressOf(p.settings)) {
+			using[name] = nil
+		}
 	}
 	return using
 }

@@ -164,11 +164,11 @@ func (s *Stores) ToList(ctx context.Context, pool string) (sessions.HostCalls, e
 }
 
 func (s *Stores) of(ctx context.Context, pool string, claim bool) (sessions.HostCalls, error) {
-	settings, err := s.settings(ctx, pool)
+	pools, settings, err := s.poolsOf(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
 	}
-	for _, name := range s.poolsFor(pool) {
+	for _, name := range pools {
 		if err := s.ensureOwner(ctx, name, claim); err != nil {
 			return sessions.HostCalls{}, err
 		}
@@ -186,48 +186,41 @@ func (s *Stores) SessionExists(ctx context.Context, pool, session string) error 
 	return err
 }
 
-// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same
-// store.
-func (s *Stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
+// poolsOf returns the pools whose sessions a request is about, and their session settings: the named one, or without a
+// name all active pools here if they use the same store.
+func (s *Stores) poolsOf(ctx context.Context, pool string) (names []string, settings spec.Sessions, err error) {
 	if pool != "" {
-		return s.poolSettings(ctx, pool)
+		settings, err = s.poolSettings(ctx, pool)
+		return []string{pool}, settings, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.activePoolsLocked()
+	names = s.activePoolsLocked()
 	if len(names) == 0 {
-		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers,
+		return nil, settings, api.Errorf(api.CodeNoWorkers,
 			"no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(
 			time.Second)
 	}
-	settings := s.pools[names[0]].settings
+	settings = s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonicalLocked(s.pools[name].settings) != s.canonicalLocked(settings) {
-			return spec.Sessions{}, api.Errorf(api.CodeInvalid,
+			return nil, settings, api.Errorf(api.CodeInvalid,
 				"pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name,
 				names[0])
 		}
 	}
-	return settings, nil
-}
-
-// poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
-func (s *Stores) poolsFor(pool string) []string {
-	if pool != "" {
-		return []string{pool}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.activePoolsLocked()
+	return names, settings, nil
 }
 
 // activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker
 // is replaced, it returns all known pools.
 func (s *Stores) activePoolsLocked() []string {
-	if names := s.poolsWhereLocked(func(spec.Sessions) bool { return true }); len(names) > 0 {
-		return names
+	known := slices.Sorted(maps.Keys(s.pools))
+	active := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return s.pools[name].processes == 0 })
+	if len(active) > 0 {
+		return active
 	}
-	return slices.Sorted(maps.Keys(s.pools))
+	return known
 }
 
 // openFor returns the store with these settings for a pool, opens it if necessary, and has it follow them.
@@ -240,11 +233,10 @@ func (s *Stores) openFor(pool string, settings spec.Sessions) (sessions.HostCall
 		return calls, err
 	}
 	if settings.Store != spec.StoreEmbedded { // then it has no mode for the embedded store that is its copy
-		settings.Sync = known.settings.Load().Sync
+		settings.Sync = known.current().Sync
 	}
-	if *known.settings.Load() != settings {
-		changed := settings
-		known.settings.Store(&changed)
+	if known.current() != settings {
+		known.settings.Store(new(settings))
 	}
 	calls.Store = observedStore{known.store, settings.Store, pool, s.observer}
 	return calls, nil
@@ -279,7 +271,7 @@ func (s *Stores) openLocked(settings spec.Sessions) (*openStore, error) {
 		if err != nil { // the primary alone serves
 			second = embedded.Broken(err)
 		}
-		known.store.StartCopy(second, s.copy.CutOver, true)
+		known.store.StartCopy(second, true)
 	}
 	s.open[address] = known
 	return known, nil
@@ -310,13 +302,10 @@ func (s *Stores) openBackend(address storeAddress, known *openStore) (sessions.S
 	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", address.Store)
 }
 
-func (s *Stores) all() (all []sessions.Store) {
+func (s *Stores) all() []*openStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, known := range s.open {
-		all = append(all, known.store)
-	}
-	return all
+	return slices.Collect(maps.Values(s.open))
 }
 
 // Close closes the stores. All processes must have ended.
@@ -326,8 +315,8 @@ func (s *Stores) Close() error {
 	s.mu.Unlock()
 	s.processes.Wait()
 	var failures []error
-	for _, store := range s.all() {
-		failures = append(failures, store.Close())
+	for _, known := range s.all() {
+		failures = append(failures, known.store.Close())
 	}
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("close the session stores: %w", err)
@@ -344,8 +333,8 @@ func (s *Stores) Sweep(ctx context.Context) {
 
 // sweepOnce removes expired sessions and returns how many there were.
 func (s *Stores) sweepOnce(ctx context.Context) (removed int) {
-	for _, store := range s.all() {
-		n, err := store.DeleteExpired(ctx)
+	for _, known := range s.all() {
+		n, err := known.store.DeleteExpired(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("sweeping expired sessions failed; they stay inaccessible", "error", err)
 		}
