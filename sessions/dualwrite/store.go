@@ -126,8 +126,8 @@ func (s *Store) EndCopy(commit func() error) (released sessions.Store, err error
 	return released, nil
 }
 
-// Status returns the state of the copy, without what only the caller knows: between which stores it is, and whether it is
-// cut over. Its phase is CopyNone without a secondary store.
+// Status returns the state of the copy, without what only the caller knows: between which stores it is, and whether it
+// is cut over. Its phase is CopyNone without a secondary store.
 func (s *Store) Status() api.SessionCopy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
