@@ -85,7 +85,8 @@ func checkArguments(names, args []string) error {
 		case argSize:
 			_, err = parseScale(arg)
 		case argLease:
-			_, err = api.ParseLeaseID(leaseID(arg))
+			id, _ := api.SplitLeaseID(arg)
+			_, err = api.ParseLeaseID(id)
 		case argSession:
 			err = sessions.CheckID(arg)
 		case argMethod:

@@ -114,13 +114,13 @@ until a probe passes; with close it is replaced.`,
   tempool checkin python.0.1.7 --outcome error --error "answered with an empty page"
   tempool checkin python.0.1.7 --outcome close`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		args[0] = leaseID(args[0])
-		ref, _ := api.ParseLeaseID(args[0]) // checkArguments has parsed it
-		released, err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem})
+		id, _ := api.SplitLeaseID(args[0]) // of ID or ID~TOKEN, as both are printed; tempool needs no token
+		ref, _ := api.ParseLeaseID(id)     // checkArguments has parsed it
+		released, err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: problem})
 		if err != nil {
 			return err
 		}
-		result := checkinResult{args[0], ref.Worker(), released.State}
+		result := checkinResult{id, ref.Worker(), released.State}
 		return a.printMessage(result, "released lease %s; worker %s is %s", result.Lease, result.Worker, result.State)
 	})
 	outcomes := []string{string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose)}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,19 +88,18 @@ func flagError(_ *cobra.Command, err error) error {
 // required marks a flag of c that must be given.
 func required(c *cobra.Command, flag string) { mustDefine(c, c.MarkFlagRequired(flag)) }
 
-// specFileFlag adds -f to a control plane command. The file is read into s before tempool connects, so that a mistake
-// in the file is reported even if no server answers.
-func (a *app) specFileFlag(c *cobra.Command, s *spec.Spec) {
+// specCommand makes c run with the specification in the file of -f, and a connection to the control plane. The file is
+// read before tempool connects, so that a mistake in the file is reported even if no server answers.
+func (a *app) specCommand(c *cobra.Command,
+	run func(ctx context.Context, cp controlPlane, s spec.Spec) error) *cobra.Command {
 	path := c.Flags().StringP("file", "f", "", "the pool's specification, a pool.toml")
 	required(c, "file")
 	mustDefine(c, c.MarkFlagFilename("file", "toml"))
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		a.running = true
-		var err error
-		if *s, err = spec.Load(*path); err != nil {
+	return a.localCommand(c, func(ctx context.Context, _ []string) error {
+		s, err := spec.Load(*path)
+		if err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err)
 		}
-		return run(cmd, args)
-	}
+		return a.withControlPlane(ctx, func(cp controlPlane) error { return run(ctx, cp, s) })
+	})
 }

@@ -160,10 +160,9 @@ func (a *app) undrainHostCommand() *cobra.Command {
 		if err := a.checkHost(ctx, cp, args[0]); err != nil {
 			return err
 		}
-		_, err := send(ctx, a, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, cp.UndrainHost(ctx, args[0])
-		})
-		if err != nil {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		if err := cp.UndrainHost(request, args[0]); err != nil {
 			return err
 		}
 		return a.printMessage(map[string]string{"host": args[0]}, "host %s takes new workers again", args[0])

@@ -42,9 +42,7 @@ type clientEntry struct {
 	URL  string `json:"url"`
 }
 
-func (e clientEntries) add(pool, gateway string) {
-	e.Servers[pool] = clientEntry{"http", gateway + "/mcp/" + pool}
-}
+func newEntry(pool, gateway string) clientEntry { return clientEntry{"http", gateway + "/mcp/" + pool} }
 
 func (a *app) mcpURLCommand() *cobra.Command {
 	return a.controlPlaneCommand(&cobra.Command{
@@ -54,13 +52,11 @@ func (a *app) mcpURLCommand() *cobra.Command {
 "headers": {"Authorization": "Bearer TOKEN"}.`,
 		Example: "  tempool mcp url everything",
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		entries := clientEntries{map[string]clientEntry{}}
 		gateway, err := a.mcpGateway(ctx, cp.Pool(args[0]))
 		if err != nil {
 			return err
 		}
-		entries.add(args[0], gateway)
-		return writeJSON(a.out, entries)
+		return writeJSON(a.out, clientEntries{map[string]clientEntry{args[0]: newEntry(args[0], gateway)}})
 	})
 }
 
@@ -140,7 +136,7 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 			return err
 		}
 		for _, p := range result.Pools {
-			result.add(p.Pool, "http://"+worker.DefaultListen)
+			result.Servers[p.Pool] = newEntry(p.Pool, "http://"+worker.DefaultListen)
 		}
 		if flags.start {
 			if err := a.startImported(ctx, &result); err != nil {
@@ -280,7 +276,7 @@ func (a *app) startImported(ctx context.Context, result *importResult) error {
 			if err != nil {
 				return err
 			}
-			result.add(p.Pool, gateway)
+			result.Servers[p.Pool] = newEntry(p.Pool, gateway)
 		}
 		return nil
 	})

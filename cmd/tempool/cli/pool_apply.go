@@ -15,10 +15,9 @@ import (
 )
 
 func (a *app) poolApplyCommand() *cobra.Command {
-	var s spec.Spec
 	var request api.ApplyRequest
 	var wait waitFlags
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.specCommand(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Apply a new specification to a running pool",
 		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at
@@ -30,7 +29,7 @@ tempool pool status shows the version.`,
 		Example: `  tempool pool apply -f pool.toml --reason "new model"
   tempool pool apply -f pool.toml --if-version 3
   tempool pool apply -f pool.toml --no-wait`,
-	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+	}, func(ctx context.Context, cp controlPlane, s spec.Spec) error {
 		name := s.Pool.Name
 		request.Spec, request.By = s, operator()
 		d, err := a.diff(ctx, cp, s)
@@ -62,7 +61,6 @@ tempool pool status shows the version.`,
 		}
 		return nil
 	})
-	a.specFileFlag(c, &s)
 	c.Flags().Int64Var(&request.IfVersion, "if-version", 0, "apply the spec only if the pool's spec has this version")
 	c.Flags().StringVar(&request.Reason, "reason", "", "reason to record in the workers' histories")
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
@@ -184,21 +182,18 @@ func (d poolDiff) write(text *strings.Builder) {
 }
 
 func (a *app) poolDiffCommand() *cobra.Command {
-	var s spec.Spec
-	c := a.controlPlaneCommand(&cobra.Command{
+	return a.specCommand(&cobra.Command{
 		Use:   "diff -f FILE",
 		Short: "Show what pool apply would change, and whom it would restart",
 		Example: `  tempool pool diff -f pool.toml
   tempool pool diff -f pool.toml -o json | jq -r '.restarts[]'`,
-	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+	}, func(ctx context.Context, cp controlPlane, s spec.Spec) error {
 		d, err := a.diff(ctx, cp, s)
 		if err != nil {
 			return err
 		}
 		return a.printResult(d, d.write)
 	})
-	a.specFileFlag(c, &s)
-	return c
 }
 
 // diff compares a spec with that of the running pool of its name.

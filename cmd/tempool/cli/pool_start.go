@@ -13,9 +13,8 @@ import (
 )
 
 func (a *app) poolStartCommand() *cobra.Command {
-	var s spec.Spec
 	var wait waitFlags
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.specCommand(&cobra.Command{
 		Use:   "start -f FILE",
 		Short: "Start a pool and wait until its workers are ready",
 		Long: `Start the pool that a pool.toml describes and wait until all its workers are ready.
@@ -25,7 +24,7 @@ with 1. The pool keeps running and retries.`,
 		Example: `  tempool pool start -f pool.toml
   tempool pool start -f pool.toml --wait-timeout 10m
   tempool pool start -f pool.toml --no-wait -o json`,
-	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+	}, func(ctx context.Context, cp controlPlane, s spec.Spec) error {
 		if err := a.startPool(ctx, cp, s); err != nil {
 			return err
 		}
@@ -43,7 +42,6 @@ with 1. The pool keeps running and retries.`,
 		}
 		return a.printResult(view, func(text *strings.Builder) { a.writeWorkers(text, []api.PoolWorkers{view}) })
 	})
-	a.specFileFlag(c, &s)
 	wait.flags(c, defaultWait, "until all workers are ready")
 	return c
 }

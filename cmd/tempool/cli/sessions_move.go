@@ -17,9 +17,8 @@ import (
 )
 
 func (a *app) sessionsMigrateCommand() *cobra.Command {
-	var wait waitFlags
 	var to string
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.moveCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
 		Short: "Move a session to another worker",
 		Long: `Move a session to another worker: its current worker saves what it holds of the session to the store
@@ -27,10 +26,8 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 (session.load). If a step fails, the session stays with its current worker.`,
 		Example: `  tempool sessions migrate python user:42 --to python/3
   tempool sessions migrate python user:42 --to python/3 --no-wait`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
-			return cp.Pool(args[0]).Session(args[1]).Migrate(ctx, api.MigrateSessionRequest{To: to})
-		})
+	}, func(ctx context.Context, cp controlPlane, args []string) (*tempool.Migration, error) {
+		return cp.Pool(args[0]).Session(args[1]).Migrate(ctx, api.MigrateSessionRequest{To: to})
 	})
 	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
 	required(c, "to")
@@ -44,15 +41,13 @@ func (a *app) sessionsMigrateCommand() *cobra.Command {
 		}
 		return err
 	})
-	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
 func (a *app) sessionsEvacuateCommand() *cobra.Command {
-	var wait waitFlags
 	var excludeFor time.Duration
 	var reason string
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.moveCommand(&cobra.Command{
 		Use:   "evacuate POOL/N",
 		Short: "Move all sessions of a worker to the others of its pool",
 		Long: `Move all sessions of a worker evenly to the other workers of its pool, each as tempool sessions migrate
@@ -60,12 +55,10 @@ does, while calls continue. The worker keeps serving calls but gets no new sessi
 process ends. If sessions could not be moved, they stay with the worker and the command fails.`,
 		Example: `  tempool sessions evacuate python/2
   tempool sessions evacuate python/2 --exclude-for 1h --reason "new disk"`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
+	}, func(ctx context.Context, cp controlPlane, args []string) (*tempool.Migration, error) {
 		pool, slot, _ := workerName(args[0]) // checkArguments has parsed it
-		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
-			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), Reason: reason, By: operator(),
-			})
+		return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
+			Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), Reason: reason, By: operator(),
 		})
 	})
 	c.Flags().DurationVar(&excludeFor, "exclude-for", api.DefaultSessionExclusion,
@@ -77,15 +70,13 @@ process ends. If sessions could not be moved, they stay with the worker and the 
 		}
 		return nil
 	})
-	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
 func (a *app) sessionsRebalanceCommand() *cobra.Command {
-	var wait waitFlags
 	var parts map[string]int
 	var weights map[int]int // of parts
-	c := a.controlPlaneCommand(&cobra.Command{
+	c := a.moveCommand(&cobra.Command{
 		Use:   "rebalance POOL",
 		Short: "Distribute a pool's sessions over its workers",
 		Long: `Distribute a pool's sessions over its workers, evenly or by --weight. As few sessions as possible move,
@@ -93,17 +84,14 @@ each as tempool sessions migrate does. With --weight, sessions move only between
 0 keeps none.`,
 		Example: `  tempool sessions rebalance python
   tempool sessions rebalance python --weight 0=2,1=1,2=1`,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.move(ctx, wait, func(ctx context.Context) (*tempool.Migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights})
-		})
+	}, func(ctx context.Context, cp controlPlane, args []string) (*tempool.Migration, error) {
+		return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "weight of each worker relative to the others, N=WEIGHT,...")
 	checkFlags(c, func(*cobra.Command) (err error) {
 		weights, err = parseWeights(parts)
 		return err
 	})
-	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	return c
 }
 
@@ -120,26 +108,33 @@ func parseWeights(parts map[string]int) (map[int]int, error) {
 	return weights, nil
 }
 
-// move starts a migration and, without --no-wait, waits for it. It fails if not all sessions have moved.
-func (a *app) move(ctx context.Context, wait waitFlags, start func(context.Context) (*tempool.Migration, error)) error {
-	started, err := send(ctx, a, start)
-	if err != nil {
-		return err
-	}
-	if wait.skip {
-		return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s",
-			started.WorkflowID())
-	}
-	moves, err := a.awaitMigration(ctx, started, wait.limit)
-	if err != nil {
-		return err
-	}
-	if err := a.printResult(moves, func(text *strings.Builder) { writeMoves(text, moves) }); err != nil ||
-		moves.Skipped == 0 {
-		return err
-	}
-	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"),
-		moves.Skips[0].Reason)
+// moveCommand makes c start a migration and, without --no-wait, wait for it. It fails if not all sessions have moved.
+func (a *app) moveCommand(c *cobra.Command,
+	start func(ctx context.Context, cp controlPlane, args []string) (*tempool.Migration, error)) *cobra.Command {
+	var wait waitFlags
+	wait.flags(c, defaultRolloutWait, "until the sessions have moved")
+	return a.controlPlaneCommand(c, func(ctx context.Context, cp controlPlane, args []string) error {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		started, err := start(request, cp, args)
+		if err != nil {
+			return err
+		}
+		if wait.skip {
+			return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s",
+				started.WorkflowID())
+		}
+		moves, err := a.awaitMigration(ctx, started, wait.limit)
+		if err != nil {
+			return err
+		}
+		if err := a.printResult(moves, func(text *strings.Builder) { writeMoves(text, moves) }); err != nil ||
+			moves.Skipped == 0 {
+			return err
+		}
+		return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"),
+			moves.Skips[0].Reason)
+	})
 }
 
 // awaitMigration waits for a migration and shows its progress.

@@ -110,9 +110,3 @@ func (a *app) tokenRemoveCommand() *cobra.Command {
 			args[0])
 	})
 }
-
-// leaseID accepts ID and ID~TOKEN, as tempool checkout and the gateways print them; tempool needs no token.
-func leaseID(text string) string {
-	id, _ := api.SplitLeaseID(text)
-	return id
-}
