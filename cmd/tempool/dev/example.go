@@ -2,16 +2,23 @@ package dev
 
 import (
 	"archive/tar"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
 
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/examples"
 	"github.com/tempool/tempool/sdk"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
 )
 
 // exampleName is the pool on which the job can run.
@@ -44,4 +51,47 @@ func unpackExample(root string) (string, error) {
 	}
 	return filepath.Join(into, "examples", exampleName, "pool.toml"), errors.Join(
 		os.CopyFS(filepath.Join(into, "examples"), examples.Codemetrics), os.CopyFS(filepath.Join(into, "sdk"), sdk.Python))
+}
+
+// jobPatience is for how long calls about the same files may fail.
+const jobPatience = 2 * time.Minute
+
+// runJob runs the job on the pool and prints its result.
+func (s *starter) runJob(ctx context.Context) error {
+	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
+		len(s.library.Files), s.library.Folder)
+	// Over the gateway's own Unix socket, tempool dev needs neither a token nor a certificate.
+	options := s.temporal
+	options.Gateways = []string{"unix:" + filepath.Join(s.data.agentState(), worker.SocketName)}
+	client, err := tempool.Dial(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	summary, err := codemetrics.Run(ctx, codemetrics.Config{
+		Client: client, Pool: s.spec.Pool.Name, Files: s.library.Files, Concurrency: s.spec.Pool.Size,
+		Patience: jobPatience, Progress: s.screen.progress(len(s.library.Files)),
+	})
+	s.screen.line("") // ends the line of the progress
+	if err != nil {
+		return err
+	}
+	s.screen.line("%s", summaryText(summary))
+	return nil
+}
+
+// summaryText formats the result of a job.
+func summaryText(s codemetrics.Summary) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "  files\t%d, %d of which do not parse\n", s.Files, s.Problems)
+	fmt.Fprintf(table, "  bytes\t%d\n  lines\t%d\n  functions\t%d\n  classes\t%d\n", s.Bytes, s.Lines, s.Functions,
+		s.Classes)
+	fmt.Fprintf(table, "  cyclomatic complexity\t%d in all, %.2f for each function\n", s.Complexity,
+		float64(s.Complexity)/float64(max(1, s.Functions)))
+	fmt.Fprintf(table, "  time\t%s, %.0f files a second\n", s.Took.Round(10*time.Millisecond),
+		float64(s.Files)/max(1e-3, s.Took.Seconds()))
+	fmt.Fprintf(table, "  calls retried\t%d", s.Retried)
+	_ = table.Flush() // into memory
+	return text.String()
 }
