@@ -22,7 +22,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 	if listen == "" {
 		listen = worker.DefaultListen
 		if !free(listen) {
-			s.screen.line("The gateway's default address %s is taken; it gets another port.", listen)
+			s.line("The gateway's default address %s is taken; it gets another port.", listen)
 			listen = "127.0.0.1:0"
 		}
 	} else if !free(listen) {
@@ -45,7 +45,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	s.onStop("the agent", agentStopTimeout, func(context.Context) error { return s.agent.Stop() })
-	s.screen.line("The agent runs, its gateway at %s, its log in %s.", s.agent.Endpoint(), s.data.log.Name())
+	s.line("The agent runs, its gateway at %s, its log in %s.", s.agent.Endpoint(), s.data.log.Name())
 	return nil
 }
 

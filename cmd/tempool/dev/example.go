@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/examples"
+	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/sdk"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
@@ -58,7 +59,7 @@ const jobPatience = 2 * time.Minute
 
 // runJob runs the job on the pool and prints its result.
 func (s *starter) runJob(ctx context.Context) error {
-	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
+	s.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
 		len(s.library.Files), s.library.Folder)
 	// Over the gateway's own Unix socket, tempool dev needs neither a token nor a certificate.
 	options := s.temporal
@@ -70,14 +71,29 @@ func (s *starter) runJob(ctx context.Context) error {
 	defer client.Close()
 	summary, err := codemetrics.Run(ctx, codemetrics.Config{
 		Client: client, Pool: s.spec.Pool.Name, Files: s.library.Files, Concurrency: s.spec.Pool.Size,
-		Patience: jobPatience, Progress: s.screen.progress(len(s.library.Files)),
+		Patience: jobPatience, Progress: s.progress(len(s.library.Files)),
 	})
-	s.screen.line("") // ends the line of the progress
+	s.line("") // ends the line of the progress
 	if err != nil {
 		return err
 	}
-	s.screen.line("%s", summaryText(summary))
+	s.line("%s", summaryText(summary))
 	return nil
+}
+
+// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %.
+func (s *starter) progress(total int) func(codemetrics.Summary) {
+	tenths, terminal := 0, logging.Terminal(s.options.Out)
+	return func(sum codemetrics.Summary) {
+		now := 10 * sum.Files / max(1, total)
+		if terminal {
+			fmt.Fprintf(s.options.Out, "\r%-30s %d of %d files, %d calls retried", strings.Repeat("█", 3*now), sum.Files, total,
+				sum.Retried)
+		} else if now > tenths {
+			s.line("%3d %%  %d of %d files", 10*now, sum.Files, total)
+		}
+		tenths = now
+	}
 }
 
 // summaryText formats the result of a job.

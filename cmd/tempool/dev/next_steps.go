@@ -21,24 +21,24 @@ func (s *starter) showNextSteps(ctx context.Context) {
 	if state, err := s.client.Pool(pool).State(ctx, 0); err == nil && state.PID != 0 {
 		pid = fmt.Sprint(state.PID)
 	}
-	s.screen.line("\nEverything keeps running until Ctrl-C. Look at:")
+	s.line("\nEverything keeps running until Ctrl-C. Look at:")
 	if s.server != nil {
-		s.screen.line("  the pool       %s", s.workflowURL(api.PoolWorkflowID(pool)))
-		s.screen.line("  worker 0       %s", s.workflowURL(api.WorkerWorkflowID(pool, 0)))
+		s.line("  the pool       %s", s.workflowURL(api.PoolWorkflowID(pool)))
+		s.line("  worker 0       %s", s.workflowURL(api.WorkerWorkflowID(pool, 0)))
 	}
 	if strings.HasPrefix(endpoint, "http") {
-		s.screen.line("  the dashboard  %s/ui", endpoint)
+		s.line("  the dashboard  %s/ui", endpoint)
 	}
-	s.screen.line("  the gateway    %s", endpoint)
-	s.screen.line("\nTry next, in another terminal:\n  # list the workers\n  %s ps %s", s.ctl(), pool)
-	s.screen.line("  # kill worker 0 and read its history\n  kill -9 %s; sleep 2; %s history %s", pid, s.ctl(),
+	s.line("  the gateway    %s", endpoint)
+	s.line("\nTry next, in another terminal:\n  # list the workers\n  %s ps %s", s.ctl(), pool)
+	s.line("  # kill worker 0 and read its history\n  kill -9 %s; sleep 2; %s history %s", pid, s.ctl(),
 		api.WorkerName(pool, 0))
 	if s.library != nil && s.options.Security == (gateway.Security{}) && strings.HasPrefix(endpoint, "http") {
-		s.screen.line("  # call a worker\n  curl -s %s/v1/pools/%s/call/measure -d '{\"paths\": [\"%s\"]}'", endpoint, pool,
+		s.line("  # call a worker\n  curl -s %s/v1/pools/%s/call/measure -d '{\"paths\": [\"%s\"]}'", endpoint, pool,
 			filepath.Join(s.library.Folder, "ast.py"))
 		return
 	}
-	s.screen.line("  # have one more worker\n  %s pool scale %s %d", s.ctl(), pool, s.spec.Pool.Size+1)
+	s.line("  # have one more worker\n  %s pool scale %s %d", s.ctl(), pool, s.spec.Pool.Size+1)
 }
 
 // ctl returns the command line that runs tempool for this server.

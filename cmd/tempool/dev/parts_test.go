@@ -54,7 +54,7 @@ func TestOnlyOneStarterUsesTheDataDir(t *testing.T) {
 
 func TestWithoutATerminalEachTenPercentIsALine(t *testing.T) {
 	var out bytes.Buffer
-	show := (&screen{out: &out}).progress(40)
+	show := (&starter{options: Options{Out: &out}}).progress(40)
 	for files := 1; files <= 40; files += 13 {
 		show(codemetrics.Summary{Files: files})
 	}

@@ -40,7 +40,7 @@ func (s *starter) startPool(ctx context.Context) error {
 	if err := s.awaitReady(ctx, pool, began); err != nil {
 		return err
 	}
-	s.screen.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size,
+	s.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size,
 		time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
@@ -48,7 +48,7 @@ func (s *starter) startPool(ctx context.Context) error {
 // adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so tempool dev can
 // start it again.
 func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
-	s.screen.line("Pool %s is already running; using it.", pool.Name())
+	s.line("Pool %s is already running; using it.", pool.Name())
 	status, err := awaitStatus(ctx, pool)
 	if err != nil {
 		return false, err
@@ -66,7 +66,7 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 		return false, err
 	}
 	if applied.Changed {
-		s.screen.line("Rolling out version %d of its spec.", applied.SpecVersion)
+		s.line("Rolling out version %d of its spec.", applied.SpecVersion)
 	}
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
@@ -141,7 +141,7 @@ func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
 		return nil // the workers stop with the agent
 	}
 	if !s.ownsPool {
-		s.screen.line("Other hosts run workers of pool %s; not stopping it.", pool.Name())
+		s.line("Other hosts run workers of pool %s; not stopping it.", pool.Name())
 		return nil
 	}
 	if _, err := pool.Stop(ctx, "tempool dev stops"); err != nil {

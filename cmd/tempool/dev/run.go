@@ -18,7 +18,7 @@ var errInterrupted = errors.New("interrupted")
 // Run starts everything, runs the job, and returns at the end of ctx or, with Once, at the end of the job. It stops
 // everything that it started. The end of ctx is an error only before the job is done.
 func Run(ctx context.Context, options Options) (err error) {
-	s := &starter{options: options, screen: &screen{out: options.Out}}
+	s := &starter{options: options}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer func() {
@@ -91,7 +91,7 @@ func (s *starter) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 // work runs the job if the pool is the example.
 func (s *starter) work(ctx context.Context) error {
 	if s.library == nil {
-		s.screen.line("Pool %s is not %s, so there is no job to run.", s.spec.Pool.Name, exampleName)
+		s.line("Pool %s is not %s, so there is no job to run.", s.spec.Pool.Name, exampleName)
 		return nil
 	}
 	return s.runJob(ctx)

@@ -44,7 +44,7 @@ func (s *starter) startServer(ctx context.Context) error {
 		return nil
 	})
 	if s.options.Address != "" {
-		s.screen.line("Using the Temporal server at %s.", s.options.Address)
+		s.line("Using the Temporal server at %s.", s.options.Address)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (s *starter) findOrStartServer(ctx context.Context) error {
 	}
 	switch version, err := s.runningVersion(ctx); {
 	case err == nil:
-		s.screen.line("Using the running Temporal server %s at %s.", version, s.temporal.Address)
+		s.line("Using the running Temporal server %s at %s.", version, s.temporal.Address)
 		return nil
 	case profile.Address != "":
 		return fmt.Errorf("the Temporal settings (TEMPORAL_ADDRESS or a profile) name %s, but %w; start that server, or "+
@@ -92,7 +92,7 @@ func (s *starter) startOwnServer(ctx context.Context) error {
 		DBFile: s.data.database(), Namespace: s.temporal.Namespace, Log: s.data.serverOut,
 		Port:     s.port(s.options.Port, defaultPort, "Temporal"),
 		UIPort:   s.port(s.options.UIPort, defaultUIPort, "the Web UI"),
-		Progress: func(sentence string) { s.screen.line("%s", sentence) },
+		Progress: func(sentence string) { s.line("%s", sentence) },
 	})
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *starter) startOwnServer(ctx context.Context) error {
 	s.server = server
 	s.temporal.Address = server.Address()
 	s.onStop("the Temporal server", serverStopTimeout, server.Stop)
-	s.screen.line("Temporal runs at %s, its Web UI at %s, its data in %s.", server.Address(), server.UIURL(),
+	s.line("Temporal runs at %s, its Web UI at %s, its data in %s.", server.Address(), server.UIURL(),
 		s.data.database())
 	return nil
 }
@@ -113,7 +113,7 @@ func (s *starter) port(requested, preferred int, name string) int {
 	if free(net.JoinHostPort("127.0.0.1", strconv.Itoa(preferred))) {
 		return preferred
 	}
-	s.screen.line("Port %d is taken; %s gets another one.", preferred, name)
+	s.line("Port %d is taken; %s gets another one.", preferred, name)
 	return 0
 }
 

@@ -35,7 +35,6 @@ type Options struct {
 // starter is one run.
 type starter struct {
 	options Options
-	screen  *screen
 	data    *dataDir
 
 	spec    spec.Spec
@@ -49,6 +48,9 @@ type starter struct {
 
 	stops []stop // in start order
 }
+
+// line prints one line and ignores a failure to do so.
+func (s *starter) line(format string, args ...any) { fmt.Fprintf(s.options.Out, format+"\n", args...) }
 
 // stop stops one part; a part without a name is not reported.
 type stop struct {
@@ -69,7 +71,7 @@ func (s *starter) stopAll() error {
 		last := s.stops[len(s.stops)-1]
 		s.stops = s.stops[:len(s.stops)-1]
 		if last.name != "" {
-			s.screen.line("Stopping %s.", last.name)
+			s.line("Stopping %s.", last.name)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), last.timeout)
 		if err := last.stop(ctx); err != nil {

@@ -115,7 +115,7 @@ func TestARunningServerIsUsed(t *testing.T) {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 	t.Setenv("TEMPORAL_ADDRESS", address)
 	out := &logtest.Log{}
-	s := &starter{screen: &screen{out: out}}
+	s := &starter{options: Options{Out: out}}
 	require.ErrorContains(t, s.findOrStartServer(t.Context()), "name "+address)
 
 	server, err := devserver.Start(t.Context(), devserver.Options{UIPort: devserver.NoUI})
