@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -52,35 +53,25 @@ type function struct {
 	cut   context.CancelFunc
 	life  context.Context // until it is cut
 
-	asked     chan struct{} // closed by a stop
-	stopped   atomic.Bool   // asked is closed, or being closed
-	crashed   chan string   // the first reason
+	ask       func()                 // by a stop
+	crash     atomic.Pointer[string] // the first reason
 	returned  <-chan struct{}
-	err       error  // of serve, before returned is closed
-	abandoned bool   // by wait
-	crash     string // the reason received from crashed
-}
-
-// findFunction returns the function that a spec names.
-func (s *Supervisor) findFunction(name string) (Function, error) {
-	if serve, found := s.config.Functions[name]; found {
-		return serve, nil
-	}
-	has := "it has none"
-	if len(s.config.Functions) > 0 {
-		has = "it has " + strings.Join(slices.Sorted(maps.Keys(s.config.Functions)), ", ")
-	}
-	return nil, coded(CodeInvalid, nil,
-		"this agent has no function %q (%s); build an agent that registers it with worker.Register", name, has)
+	err       error // of serve, before returned is closed
+	abandoned bool  // by wait
 }
 
 // newFunction makes an incarnation that has not started. It has only the limits that a gateway enforces.
 func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
-	serve, err := s.findFunction(launch.Spec.Pool.Function)
-	if err != nil {
-		return nil, err
-	}
 	name := launch.Spec.Pool.Function
+	serve, found := s.config.Functions[name]
+	if !found {
+		has := "it has none"
+		if len(s.config.Functions) > 0 {
+			has = "it has " + strings.Join(slices.Sorted(maps.Keys(s.config.Functions)), ", ")
+		}
+		return nil, coded(CodeInvalid, nil,
+			"this agent has no function %q (%s); build an agent that registers it with worker.Register", name, has)
+	}
 	if abandoned := s.countAbandoned(name, 0); abandoned >= maxAbandoned {
 		return nil, coded(CodeStartFailed, nil,
 			"%d ended workers of the function %q still have running calls, of at most %d; make the function return when its "+
@@ -88,14 +79,11 @@ func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
 			abandoned, name, maxAbandoned)
 	}
 	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
-	mechanisms := map[string]limits.Mechanism{}
-	if inForce.CallsPerMinute > 0 {
-		mechanisms["calls_per_minute"] = limits.ByGateway
-	}
+	planned, _ := limits.NewPlan(inForce, launch.Worker, s.host) // fails for other limits only
 	pl := &plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id),
-		mechanisms: mechanisms}
+		mechanisms: planned.Mechanisms}
 	p := s.newProcess(launch, pl, inForce)
-	p.kind = &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1)}
+	p.kind = &function{Process: p, serve: serve}
 	return p, nil
 }
 
@@ -105,14 +93,14 @@ func (f *function) start(context.Context) error {
 	var host net.Conn
 	host, f.conn = net.Pipe()
 	f.Process.conn, f.connErr = wire.NewFrames(host, host, f.wireOptions())
+	asked := make(chan struct{})
+	f.ask = sync.OnceFunc(func() { close(asked) })
 	run := FunctionRun{
-		Worker: f.Worker(), Incarnation: f.Incarnation(), Conn: f.conn, Stopping: f.asked,
+		Worker: f.Worker(), Incarnation: f.Incarnation(), Conn: f.conn, Stopping: asked,
 		Log: func(line string) { f.logs.Add("stderr", truncate(line, maxLineBytes)) },
 		Crash: func(reason string) {
-			select {
-			case f.crashed <- reason:
-			default: // one reason is enough
-			}
+			f.crash.CompareAndSwap(nil, &reason)
+			f.cut()
 		},
 	}
 	f.logs.Note("started as a function of the agent")
@@ -120,22 +108,15 @@ func (f *function) start(context.Context) error {
 	return nil
 }
 
-// wait returns once the function has returned, has crashed, or was cut and had the time to return.
+// wait returns once the function has returned, or has crashed or was cut and had the time to return.
 func (f *function) wait() {
 	select {
 	case <-f.returned:
 	case <-f.life.Done():
-		f.awaitReturn()
-	case f.crash = <-f.crashed:
-		f.cut()
-		f.awaitReturn()
+		f.abandoned = sleep.For(f.returned, returnTimeout)
 	}
 	f.cut()
-}
-
-func (f *function) awaitReturn() {
-	if sleep.For(f.returned, returnTimeout) {
-		f.abandoned = true
+	if f.abandoned {
 		_ = f.conn.Close() // what it still writes is not read
 		name := f.spec.Pool.Function
 		f.supervisor.countAbandoned(name, 1)
@@ -150,21 +131,17 @@ func (f *function) awaitReturn() {
 func (f *function) stop(force bool) {
 	if force {
 		f.cut()
-	} else if f.stopped.CompareAndSwap(false, true) {
-		close(f.asked)
+	} else {
+		f.ask()
 	}
 }
 
 func (f *function) end() ending {
 	f.closeConn(finalReadTimeout)
 	e := ending{status: "returned", inAgent: true}
-	select {
-	case f.crash = <-f.crashed: // as it returned, or as it was cut
-	default:
-	}
-	switch t := f.currentTermination(); {
-	case f.crash != "":
-		e.code, e.failure = crashCode, f.crash
+	switch t, crash := f.currentTermination(), f.crash.Load(); {
+	case crash != nil: // perhaps as it returned, or as it was cut
+		e.code, e.failure = crashCode, *crash
 	case t.killed() || t.graceExpired:
 		e.signal = syscall.SIGKILL
 	case !f.abandoned && f.err != nil:
