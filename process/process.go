@@ -197,8 +197,12 @@ func (p *Process) AfterEnd(f func()) {
 	p.onEnded = append(p.onEnded, f)
 }
 
-// notifyEnded closes done and calls the functions of AfterEnd.
-func (p *Process) notifyEnded() {
+// conclude sets the Exit of a head, closes done and calls the functions of AfterEnd.
+func (p *Process) conclude(exit Exit, handedOver bool) {
+	p.mu.Lock()
+	p.exit, p.handedOver = exit, handedOver
+	p.mu.Unlock()
+	p.supervisor.recordExit(p)
 	p.mu.Lock()
 	close(p.done)
 	callbacks := p.onEnded

@@ -155,11 +155,11 @@ func (p program) signal(sig syscall.Signal) {
 
 // awaitGroup gives the rest of a group that got SIGTERM the rest of its grace: a parent may exit before its children.
 func (p program) awaitGroup() {
-	t := p.currentTermination()
-	if !t.stopped || t.graceExpired || t.killed() {
-		return
-	}
-	for delay := time.Millisecond; time.Now().Before(t.deadline); delay = min(2*delay, 50*time.Millisecond) {
+	for delay := time.Millisecond; ; delay = min(2*delay, 50*time.Millisecond) {
+		t := p.currentTermination()
+		if !t.stopped || t.graceExpired || t.killed() || !time.Now().Before(t.deadline) {
+			return
+		}
 		table, err := tree.ReadTable()
 		if err != nil || !table.GroupAlive(p.root.PID) {
 			return
@@ -167,9 +167,6 @@ func (p program) awaitGroup() {
 		p.closeConn(stopReadTimeout)
 		select {
 		case <-p.wake:
-			if t = p.currentTermination(); t.killed() {
-				return
-			}
 		case <-time.After(delay):
 		}
 	}

@@ -72,11 +72,6 @@ func (p *Process) fail(reason string) {
 	p.updateTermination(func(t *termination) { t.failure = cmp.Or(t.failure, reason) })
 }
 
-// cutCall kills the process because it does not give up a cancelled call.
-func (p *Process) cutCall(reason string) {
-	p.updateTermination(func(t *termination) { t.cutCall = reason })
-}
-
 func (p *Process) updateTermination(set func(*termination)) {
 	p.head.mu.Lock() // a process that succeeds another takes its termination over
 	n := p.now()

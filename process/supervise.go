@@ -34,14 +34,14 @@ func (p *Process) supervise() (next *Process) {
 		close(p.exited)
 	}()
 	p.signalUntilExit()
-	if p.releaseToKeeper() {
+	if p.currentTermination().handedOver {
+		p.releaseToKeeper()
 		return nil
 	}
 	end := p.kind.end()
 	// A process that has exited on its own, or ran out of memory, ends its incarnation.
 	t := p.currentTermination()
-	recycled := t.recycled && !t.ends() && end.signal == syscall.SIGKILL && !p.plan.cgroup.OOMKilled() &&
-		!p.memoryExceeded.Load()
+	recycled := t.recycled && !t.ends() && end.signal == syscall.SIGKILL && !p.MemoryLimitExceeded()
 	unbound := p.binding != nil && !p.isReady() && t.killReason == ""
 	if (recycled || unbound) && !t.stopped && end.left.Complete() {
 		var failed error
@@ -65,53 +65,47 @@ func (p *Process) signalUntilExit() {
 	if p.conn != nil {
 		broken = p.conn.Done()
 	}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	exitDeadline := time.Time{} // after the connection closed
-	killDeadline := time.Time{} // after SIGKILL
-	for terminated, killed := false, false; ; {
+	exitDeadline := time.Time{} // after the connection closed; zero before
+	for asked := false; ; {
 		t := p.currentTermination()
-		now := time.Now()
+		deadline := exitDeadline
+		if t.stopped {
+			deadline = t.deadline
+		}
+		late := !deadline.IsZero() && !time.Now().Before(deadline)
 		switch {
 		case t.handedOver:
 			return
-		case killed:
-			if !now.Before(killDeadline) {
-				return
-			}
-		case t.killed(), t.stopped && !now.Before(t.deadline):
+		case t.killed(), t.stopped && late:
 			if !t.killed() {
 				p.updateTermination(func(t *termination) { t.graceExpired = true })
 			}
-			killed, killDeadline = true, now.Add(p.supervisor.config.killLimit)
 			p.kind.stop(true)
-		case t.stopped && !terminated:
-			terminated = true
+			sleep.For(p.exited, p.supervisor.config.killLimit)
+			return
+		case t.stopped && !asked:
+			asked = true
 			p.kind.stop(false)
-		case !exitDeadline.IsZero() && !now.Before(exitDeadline) && !t.stopped:
+		case late:
 			p.fail(fmt.Sprintf("closed its connection but did not exit: %v", p.conn.Err()))
+			continue
 		}
-		wait := time.Hour
-		switch {
-		case killed:
-			wait = time.Until(killDeadline)
-		case t.stopped:
-			wait = time.Until(t.deadline)
-		case !exitDeadline.IsZero():
-			wait = time.Until(exitDeadline)
+		var expired <-chan time.Time
+		if !deadline.IsZero() {
+			expired = time.After(time.Until(deadline))
 		}
-		timer.Reset(max(wait, 0))
 		select {
 		case <-p.exited:
 			return
 		case <-p.wake:
-		case <-timer.C:
+		case <-expired:
 		case <-broken:
 			broken = nil
 			switch err := p.conn.Err(); {
 			case errors.Is(err, wire.ErrHandedOver), p.currentTermination().recycled:
 			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && p.isReady():
-				p.cutCall(fmt.Sprintf("did not end a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
+				reason := fmt.Sprintf("did not end a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace)
+				p.updateTermination(func(t *termination) { t.cutCall = reason })
 			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
 				p.fail(fmt.Sprintf("connection failed: %v", err))
 			default: // a worker that exits closes its connection just before
@@ -153,21 +147,13 @@ func (p *Process) finish(e ending) {
 		exit.Reason += "; " + e.left.String()
 		p.logger.Error("cannot kill a process tree", "report", e.left.String())
 	}
-	p.head.mu.Lock()
-	p.head.exit = exit
-	p.head.mu.Unlock()
-	p.supervisor.recordExit(p.head)
 	p.logger.Info("worker process ended", "process", p.number, "pid", p.root.PID, "killed", exit.Killed,
 		"interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason", exit.Reason)
-	p.head.notifyEnded()
+	p.head.conclude(exit, false)
 }
 
-// releaseToKeeper ends the supervision of a process that was handed over and keeps running. It reports false for any
-// other.
-func (p *Process) releaseToKeeper() bool {
-	if !p.currentTermination().handedOver {
-		return false
-	}
+// releaseToKeeper ends the supervision of a process that was handed over and keeps running.
+func (p *Process) releaseToKeeper() {
 	tree.Disown(p.root.PID)
 	if p.conn != nil {
 		_ = p.conn.Close()
@@ -175,12 +161,7 @@ func (p *Process) releaseToKeeper() bool {
 	p.pipes.close()
 	p.logs.Close()
 	p.closeNamespaces()
-	p.head.mu.Lock()
-	p.head.handedOver, p.head.exit = true, Exit{Reason: "handed over to the next agent"}
-	p.head.mu.Unlock()
 	p.supervisor.ports.release(p.plan.address.port)
-	p.supervisor.recordExit(p.head)
 	p.logger.Info("worker process handed over", "pid", p.root.PID)
-	p.head.notifyEnded()
-	return true
+	p.head.conclude(Exit{Reason: "handed over to the next agent"}, true)
 }
