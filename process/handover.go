@@ -101,12 +101,9 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		return nil, err
 	}
 	defer pipe.Close()
-	type prepared struct {
-		p    *Process
-		item keeper.Item
-	}
-	var mu sync.Mutex
-	var all []prepared
+	var mu sync.Mutex // guards prepared and items
+	var prepared []*Process
+	var items []keeper.Item
 	var group sync.WaitGroup
 	for _, p := range s.all() {
 		if p.isTemplate() || p.vacant() || !p.isReady() || p.isEnding() || p.spec.Pool.Kind != spec.KindProcess {
@@ -121,23 +118,21 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, prepared{p, item})
+			prepared, items = append(prepared, p), append(items, item)
 		})
 	}
 	group.Wait()
-	if len(all) == 0 {
+	if len(items) == 0 {
 		return nil, nil
 	}
-	var items []keeper.Item
-	for _, one := range all {
-		items = append(items, one.item)
-		defer one.item.Close()
+	for _, item := range items {
+		defer item.Close()
 	}
 	// Not within ctx: a worker that was not quiet may have used it up.
 	if err := keeper.Start(context.WithoutCancel(ctx), filepath.Join(s.state.path, keeper.SocketName), pipe, items,
 		s.config.keepFor); err != nil {
-		for _, one := range all {
-			one.p.Kill("the agent is being replaced, and no keeper took this process")
+		for _, p := range prepared {
+			p.Kill("the agent is being replaced, and no keeper took this process")
 		}
 		return nil, err
 	}
@@ -145,11 +140,11 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	s.keeping = true
 	s.mu.Unlock()
 	var kept []*Process
-	for _, one := range all {
-		one.p.updateTermination(func(t *termination) { t.handedOver = true })
-		<-one.p.done
-		if one.p.head.HandedOver() {
-			kept = append(kept, one.p.head)
+	for _, p := range prepared {
+		p.updateTermination(func(t *termination) { t.handedOver = true })
+		<-p.done
+		if p.head.HandedOver() {
+			kept = append(kept, p.head)
 		}
 	}
 	return kept, nil

@@ -94,7 +94,6 @@ type keeper struct {
 	hand     hand
 	listener *net.UnixListener
 	reaper   *os.File
-	files    [][]int // of each item
 }
 
 // receive reads what the keeper was started with.
@@ -109,16 +108,6 @@ func (k *keeper) receive(in io.Reader) error {
 		return err
 	}
 	k.listener = listener.(*net.UnixListener) // Start made it
-	next := firstFD
-	for _, item := range k.hand.Items {
-		var files []int
-		for range item.Files {
-			unix.CloseOnExec(next)
-			files = append(files, next)
-			next++
-		}
-		k.files = append(k.files, files)
-	}
 	return nil
 }
 
@@ -171,8 +160,14 @@ func (k *keeper) give(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(takeTimeout)); err != nil {
 		return err
 	}
-	for i, item := range k.hand.Items {
-		if _, _, err := conn.WriteMsgUnix([]byte{itemFollows}, unix.UnixRights(k.files[i]...), nil); err != nil {
+	next := firstFD
+	for _, item := range k.hand.Items {
+		var files []int
+		for range item.Files {
+			files = append(files, next)
+			next++
+		}
+		if _, _, err := conn.WriteMsgUnix([]byte{itemFollows}, unix.UnixRights(files...), nil); err != nil {
 			return err
 		}
 		if _, err := conn.Write(item.Record); err != nil {

@@ -30,8 +30,8 @@ const (
 type Client struct {
 	hostID string
 	logger *slog.Logger
-	stop   chan struct{} // closed by Close and Leave
-	done   chan struct{} // closed when supervise has returned
+	stop   chan struct{}   // closed by Close and Leave
+	done   <-chan struct{} // closed when supervise has returned
 
 	mu       sync.Mutex
 	watched  map[string]tree.Key
@@ -41,22 +41,20 @@ type Client struct {
 
 // Start returns when the first reaper is ready.
 func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, error) {
-	c := &Client{
-		hostID: hostID, logger: logger, watched: make(map[string]tree.Key),
-		stop: make(chan struct{}), done: make(chan struct{}),
-	}
-	if err := c.start(ctx); err != nil {
+	c := &Client{hostID: hostID, logger: logger, watched: make(map[string]tree.Key), stop: make(chan struct{})}
+	cmd, err := c.start(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("start the reaper: %w", err)
 	}
-	go c.supervise()
+	c.done = sleep.Done(func() { c.supervise(cmd) })
 	return c, nil
 }
 
 // start runs a reaper and sends it all trees to watch.
-func (c *Client) start(ctx context.Context) error {
+func (c *Client) start(ctx context.Context) (*exec.Cmd, error) {
 	commands, cmd, err := reexec.Start(ctx, []string{Name, c.hostID}, nil, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,18 +62,13 @@ func (c *Client) start(ctx context.Context) error {
 	for _, key := range c.watched {
 		c.sendLocked(command{Op: opWatch, Key: key})
 	}
-	return nil
+	return cmd, nil
 }
 
 // supervise restarts a reaper that exits, until Close.
-func (c *Client) supervise() {
-	defer close(c.done)
+func (c *Client) supervise(cmd *exec.Cmd) {
 	for {
-		c.mu.Lock()
-		cmd := c.cmd
-		c.mu.Unlock()
 		err := tree.WaitChild(cmd)
-
 		c.mu.Lock()
 		c.commands.Close()
 		c.commands, c.cmd = nil, nil
@@ -84,24 +77,16 @@ func (c *Client) supervise() {
 			return
 		}
 		c.logger.Warn("reaper exited; restarting it", "error", err)
-		if !c.restart() {
-			return
+		cmd = nil
+		for delay := restartDelay; cmd == nil; delay = min(2*delay, maxRestartDelay) {
+			if !sleep.For(c.stop, delay) {
+				return
+			}
+			if cmd, err = c.start(context.Background()); err != nil {
+				c.logger.Error("no reaper is running; if the agent is killed now, its subprocesses survive until its next start",
+					"error", err)
+			}
 		}
-	}
-}
-
-// restart retries until a reaper runs. It reports false after Close.
-func (c *Client) restart() bool {
-	for delay := restartDelay; ; delay = min(2*delay, maxRestartDelay) {
-		if !sleep.For(c.stop, delay) {
-			return false
-		}
-		err := c.start(context.Background())
-		if err == nil {
-			return true
-		}
-		c.logger.Error("no reaper is running; if the agent is killed now, its subprocesses survive until its next start",
-			"error", err)
 	}
 }
 
