@@ -146,9 +146,10 @@ func requireRefused(t *testing.T, r *workflowtest.UpdateResult, code api.Code) {
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to
 // it.
 func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
-	for name, c := range map[string]struct{ answered, continues bool }{
+	for name, c := range map[string]struct{ answered, together, continues bool }{
 		"the answer to the suspension is lost": {},
 		"both answers arrive":                  {answered: true},
+		"the first one with the order":         {answered: true, together: true},
 		"the answers reach two runs":           {answered: true, continues: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,6 +157,9 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2,
 				Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
 			s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
+				if c.together {
+					s.env.SignalWorkflowSkippingWorkflowTask(api.SignalResume, api.Control{})
+				}
 				if c.answered {
 					return api.SuspendResult{FencedLease: fenced}, nil
 				}
@@ -167,7 +171,9 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			}
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
-			s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
+			if !c.together {
+				s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
+			}
 			if c.continues {
 				s.OverdueAt(14 * time.Second) // between the answers
 			}
@@ -178,6 +184,7 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 				require.EqualValues(t, 2, s.metrics().CallsCut)
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				require.NotContains(t, s.events(), lifecycle.Suspend)
+				require.NotEmpty(t, s.resumes, "the host is notified")
 			})
 			run := suspending(s)
 			s.slow[api.ActivityResume] = 5 * time.Second // the answer to the suspension comes first
