@@ -44,7 +44,11 @@ func (s *Sessions) SessionBindings(ctx context.Context,
 		result.Unknown = errors.Is(s.SessionExists(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
 	}
 	if r.Worker != "" {
-		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)
+		page, more := s.Bindings.Bindings(r.Pool, r.Worker, r.After, r.Limit)
+		for _, b := range page {
+			result.Page = append(result.Page, b.Session)
+		}
+		result.More = more
 	}
 	return result, nil
 }

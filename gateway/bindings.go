@@ -27,12 +27,8 @@ func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.Ses
 	if err != nil {
 		return page, err
 	}
-	found, more := g.config.Affinity.Bindings(r.PathValue("pool"), query.Get("after"), limit)
-	page.Bindings = make([]api.SessionBinding, len(found))
-	for i, b := range found {
-		page.Bindings[i] = api.SessionBinding{Session: b.Session, Worker: b.Worker}
-	}
-	if more {
+	found, more := g.config.Affinity.Bindings(r.PathValue("pool"), "", query.Get("after"), limit)
+	if page.Bindings = found; more {
 		page.Next = found[len(found)-1].Session
 	}
 	return page, nil

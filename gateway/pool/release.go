@@ -28,7 +28,11 @@ func (u *upstream) holdSessionsLocked() {
 		return
 	}
 	u.releasing = true
-	sessions, _ := p.dispatcher.config.Affinity.Page(u.worker, "", maxReleased)
+	var sessions []string
+	bound, _ := p.dispatcher.config.Affinity.Bindings(p.pool, u.worker, "", maxReleased)
+	for _, b := range bound {
+		sessions = append(sessions, b.Session)
+	}
 	for c := range u.poolCalls { // a call that has waited in the queue binds its session only when it is answered
 		sessions = append(sessions, c.session)
 	}

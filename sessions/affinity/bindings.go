@@ -5,33 +5,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
-// Binding is a session and the worker it is bound to.
-type Binding struct{ Session, Worker string }
-
-// Bindings returns up to limit (at least 1) bindings of a pool's sessions with ids greater than after, ordered by id,
-// and whether there are more. It extends none.
-func (t *Table) Bindings(pool, after string, limit int) (page []Binding, more bool) {
-	return t.list(pool, "", after, limit)
-}
-
-// Page returns up to limit (at least 1) sessions bound to a worker with ids greater than after, ordered by id, and
-// whether there are more.
-func (t *Table) Page(worker, after string, limit int) (sessions []string, more bool) {
-	pool, _, _ := strings.Cut(worker, "/")
-	page, more := t.list(pool, worker, after, limit)
-	for _, b := range page {
-		sessions = append(sessions, b.Session)
-	}
-	return sessions, more
-}
-
-// list is Bindings of one worker, "" for all.
-func (t *Table) list(pool, worker, after string, limit int) (page []Binding, more bool) {
-	page = make([]Binding, 0, 2*limit)
+// Bindings returns up to limit (at least 1) bindings of sessions with ids greater than after to a worker of a pool, ""
+// for all its workers, ordered by id, and whether there are more. It extends none.
+func (t *Table) Bindings(pool, worker, after string, limit int) (page []api.SessionBinding, more bool) {
+	page = make([]api.SessionBinding, 0, 2*limit)
 	keepFirst := func() {
-		slices.SortFunc(page, func(a, b Binding) int { return cmp.Compare(a.Session, b.Session) })
+		slices.SortFunc(page, func(a, b api.SessionBinding) int { return cmp.Compare(a.Session, b.Session) })
 		if len(page) > limit {
 			page, more = page[:limit], true
 		}
@@ -41,7 +24,8 @@ func (t *Table) list(pool, worker, after string, limit int) (page []Binding, mor
 		if session <= after || more && session > page[limit-1].Session || worker != "" && bound != worker {
 			return
 		}
-		if page = append(page, Binding{session, bound}); len(page) > limit && len(page) == cap(page) {
+		page = append(page, api.SessionBinding{Session: session, Worker: bound})
+		if len(page) > limit && len(page) == cap(page) {
 			keepFirst()
 		}
 	})

@@ -106,8 +106,8 @@ func (t *Table) bindLocked(id, pool, worker string, now int64) {
 	t.bindings.Touch(e, now, t.ttlLocked(pool))
 }
 
-// UnbindWorker removes all bindings of a worker that has ended, reopens it, and returns the number of bindings removed.
-func (t *Table) UnbindWorker(worker string) (unbound int) {
+// UnbindWorker removes all bindings of a worker that has ended, and reopens it.
+func (t *Table) UnbindWorker(worker string) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,22 +116,11 @@ func (t *Table) UnbindWorker(worker string) (unbound int) {
 	for e := range t.bindings.All {
 		if e.Value == worker {
 			t.bindings.Remove(e)
-			unbound++
 		}
 	}
-	return unbound
 }
 
-// Len returns the number of bindings.
-func (t *Table) Len() int {
-	now := t.now().UnixMilli()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.bindings.Sweep(now)
-	return t.bindings.Len()
-}
-
-// Pools counts the bindings of every pool that has any. It scans all bindings.
+// Pools removes expired bindings, and counts those of every pool that has any. It scans all bindings.
 func (t *Table) Pools() map[string]int {
 	now := t.now().UnixMilli()
 	t.mu.Lock()

@@ -347,7 +347,10 @@ func (s *Stores) sweepOnce(ctx context.Context) (removed int) {
 // system.
 func (s *Stores) FreeMemory(ctx context.Context) {
 	removed, before := s.sweepOnce(ctx), heapBytes()
-	bindings := s.Affinity.Len() // removes expired bindings first
+	bindings := 0
+	for _, n := range s.Affinity.Pools() { // without the expired ones
+		bindings += n
+	}
 	debug.FreeOSMemory()
 	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before,
 		"heap_after", heapBytes())
