@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -53,63 +52,20 @@ func (s *Sessions) SessionBindings(ctx context.Context,
 	return result, nil
 }
 
-// ReleaseSessions calls the worker's session.release hook for each session, and unbinds those that it has released if
-// r.Unbind is set. A worker whose process has ended has released them all.
+// ReleaseSessions calls the worker's session.release hook for each session.
 func (s *Sessions) ReleaseSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	result, err := s.runHooks(ctx, api.HookSessionRelease, r)
-	switch {
-	case err != nil && !errors.Is(err, api.ErrWorkerNotFound):
-		return result, err
-	case r.Unbind:
-		s.unbind(r.Worker, slices.DeleteFunc(slices.Clone(r.Sessions), func(session string) bool {
-			return slices.ContainsFunc(result.Failed, func(f api.SessionFailure) bool { return f.Session == session })
-		}))
-	}
-	return result, nil
+	return s.runHooks(ctx, api.HookSessionRelease, r)
 }
 
-// ReceiveSessions binds sessions to the worker, and calls its session.load hook for each of them. If the worker has no
-// ready process on this host, it fails with api.CodeWorkerNotFound and binds none.
-func (s *Sessions) ReceiveSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	notReady := nonRetryable(api.CodeWorkerNotFound, fmt.Sprintf("%s has no ready process on host %s", r.Worker, s.Host))
-	if !s.HasReadyProcess(r.Worker) {
-		return api.SessionHooksResult{}, notReady
-	}
-	pool := api.PoolOf(r.Worker)
-	var moved []api.SessionFailure
-	asked := r.Sessions
-	r.Sessions = nil
-	for _, session := range asked {
-		if s.Move(pool, session, r.From, r.Worker) {
-			r.Sessions = append(r.Sessions, session)
-			continue
-		}
-		moved = append(moved, api.SessionFailure{
-			Session: session, Code: api.CodeSuperseded, Reason: "moved to " + s.Bindings.Where(pool, session) + " meanwhile",
-		})
-	}
-	// the process ended meanwhile, and its bindings may have been removed before these were made
-	if !s.HasReadyProcess(r.Worker) {
-		s.unbind(r.Worker, asked)
-		return api.SessionHooksResult{}, notReady
-	}
-	result, err := s.runHooks(ctx, api.HookSessionLoad, r)
-	if errors.Is(err, api.ErrWorkerNotFound) {
-		err = nonRetryable(api.CodeWorkerNotFound,
-			fmt.Sprintf("the process of %s ended before it could load sessions", r.Worker))
-	}
-	result.Failed = append(moved, result.Failed...)
-	return result, err
+// LoadSessions calls the worker's session.load hook for each session.
+func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+	return s.runHooks(ctx, api.HookSessionLoad, r)
 }
 
 // runHooks calls a hook for one session after the other, so that the worker serves calls in between. After a failure
-// that would repeat for every session, it does not try the rest. It fails with api.CodeWorkerNotFound if the worker's
-// process has ended.
+// that would repeat for every session, it does not try the rest.
 func (s *Sessions) runHooks(ctx context.Context, hook string,
 	r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	if r.Timeout == 0 {
-		return result, nil
-	}
 	defer startHeartbeat(ctx, s.Temporal)()
 	for i, session := range r.Sessions {
 		called, err := s.runHook(ctx, hook, session, r)
@@ -124,7 +80,8 @@ func (s *Sessions) runHooks(ctx context.Context, hook string,
 			result.Called++
 			continue
 		case errors.Is(err, api.ErrWorkerNotFound):
-			return result, err
+			result.ProcessEnded = true
+			return result, nil
 		}
 		result.Failed = append(result.Failed, toSessionFailure(session, err))
 		switch api.CodeOf(err) {
@@ -149,9 +106,46 @@ func toSessionFailure(session string, err error) api.SessionFailure {
 		Reason: api.MessageOf(err)}
 }
 
-func (s *Sessions) unbind(worker string, sessions []string) {
+// BindSessions binds sessions to a worker. If the worker has no ready process on this host, it fails with
+// api.CodeWorkerNotFound and binds none.
+func (s *Sessions) BindSessions(_ context.Context,
+	r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
+	pool, _, err := api.ParseWorkerName(r.To)
+	if err != nil {
+		return result, nonRetryable(api.CodeInvalid, err.Error())
+	}
+	notReady := nonRetryable(api.CodeWorkerNotFound, fmt.Sprintf("%s has no ready process on host %s", r.To, s.Host))
+	if !s.HasReadyProcess(r.To) {
+		return result, notReady
+	}
+	for _, session := range r.Sessions {
+		if !s.Move(pool, session, r.From, r.To) {
+			result.Failed = append(result.Failed, api.SessionFailure{
+				Session: session, Code: api.CodeSuperseded, Reason: "moved to " + s.Bindings.Where(pool, session) + " meanwhile",
+			})
+		}
+	}
+	// the process ended meanwhile, and its bindings may have been removed before these were made
+	if !s.HasReadyProcess(r.To) {
+		s.unbind(pool, r.To, r.Sessions)
+		return api.BindSessionsResult{}, notReady
+	}
+	return result, nil
+}
+
+// UnbindSessions removes the bindings of sessions to a worker of this host.
+func (s *Sessions) UnbindSessions(_ context.Context, r api.UnbindSessionsRequest) error {
+	pool, _, err := api.ParseWorkerName(r.Worker)
+	if err != nil {
+		return nonRetryable(api.CodeInvalid, err.Error())
+	}
+	s.unbind(pool, r.Worker, r.Sessions)
+	return nil
+}
+
+func (s *Sessions) unbind(pool, worker string, sessions []string) {
 	for _, session := range sessions {
-		s.Bindings.Put(api.PoolOf(worker), session, "", func(bound string, _ bool) bool { return bound == worker })
+		s.Bindings.Put(pool, session, "", func(bound string, _ bool) bool { return bound == worker })
 	}
 }
 

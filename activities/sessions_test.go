@@ -71,7 +71,7 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 		"taken":     api.Errorf(api.CodeBusy, "leased"),
 		"suspended": api.Errorf(api.CodeSuspended, "a look at it"),
 	}
-	s := &Sessions{Temporal: answering{}, Bindings: boundTo(map[string]string{"a": "p/0", "bad": "p/0"}),
+	s := &Sessions{Temporal: answering{},
 		Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 			deadline, bounded := ctx.Deadline()
 			require.True(t, bounded && time.Until(deadline) <= time.Minute)
@@ -80,7 +80,7 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 		})}
 	var result api.SessionHooksResult
 	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"},
-		Timeout: spec.Duration(time.Minute), Unbind: true}
+		Timeout: spec.Duration(time.Minute)}
 	require.NoError(t, RunActivity(s.ReleaseSessions, request, &result))
 	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
 		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"},
@@ -88,12 +88,10 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	}}, result)
 	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b",
 		"p/0 session.release odd"}, asked)
-	require.Equal(t, "p/0", s.Bindings.Where("p", "bad"))
-	require.Empty(t, s.Bindings.Where("p", "a"), "only what is released is unbound")
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
-	require.NoError(t, RunActivity(s.ReleaseSessions, request, &result))
+	require.NoError(t, RunActivity(s.LoadSessions, request, &result))
 	require.Len(t, asked, 2, "a leased worker is tried once")
 	require.Equal(t, 1, result.Called)
 	require.Equal(t, "b", result.Failed[1].Session)
@@ -110,15 +108,18 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 
 func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 	calls := 0
-	for _, failure := range []error{nil, api.Errorf(api.CodeWorkerNotFound, "it is not here")} {
+	for _, c := range []struct {
+		err  error
+		gone bool
+	}{{nil, false}, {api.Errorf(api.CodeWorkerNotFound, "it is not here"), true}} {
 		s := &Sessions{Temporal: answering{}, Hooks: hookFunc(func(context.Context, string, string, string) (bool, error) {
 			calls++
-			return false, failure
+			return false, c.err
 		})}
 		var result api.SessionHooksResult
 		require.NoError(t, RunActivity(s.ReleaseSessions,
 			api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
-		require.Equal(t, api.SessionHooksResult{}, result)
+		require.Equal(t, api.SessionHooksResult{ProcessEnded: c.gone}, result)
 	}
 	require.Equal(t, 2, calls)
 }
@@ -131,50 +132,34 @@ func TestACancelledHookCancelsTheActivity(t *testing.T) {
 		return true, ctx.Err()
 	})}
 	request := api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)}
-	err := RunActivity(s.ReleaseSessions, request, nil, worker.Options{BackgroundActivityContext: ctx})
+	err := RunActivity(s.LoadSessions, request, nil, worker.Options{BackgroundActivityContext: ctx})
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 }
 
-func TestOnlyAReadyWorkerReceivesSessions(t *testing.T) {
+func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
 	table := boundTo(map[string]string{"mine": "p/0", "taken": "p/2"})
 	readyChecks := 2 // checks that find a ready process
-	var loaded []string
-	hookErr := api.Errorf(api.CodeWorkerError, "rejected")
-	s := &Sessions{Host: "here", Bindings: table, Temporal: answering{},
-		Hooks: hookFunc(func(_ context.Context, worker, hook, session string) (bool, error) {
-			loaded = append(loaded, worker+" "+hook+" "+session)
-			return true, hookErr
-		}),
+	s := &Sessions{Host: "here", Bindings: table,
 		Move: func(pool, session, from, to string) bool {
 			_, done := table.Put(pool, session, to, func(bound string, _ bool) bool {
-				return bound == "" || bound == from || bound == to
+				return bound == "" || bound == from
 			})
 			return done
 		},
 		HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
-	var result api.SessionHooksResult
-	request := api.SessionHooksRequest{Worker: "p/1", From: "p/0", Sessions: []string{"mine", "taken", "free"},
-		Timeout: spec.Duration(time.Minute)}
-	require.NoError(t, RunActivity(s.ReceiveSessions, request, &result))
+	var result api.BindSessionsResult
+	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
+	require.NoError(t, RunActivity(s.BindSessions, request, &result))
 	require.Equal(t, map[string]int{"p/1": 2, "p/2": 1}, table.Counts("p"))
-	require.Equal(t, []api.SessionFailure{
-		{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"},
-		{Session: "mine", Code: api.CodeWorkerError, Reason: "rejected"},
-		{Session: "free", Code: api.CodeWorkerError, Reason: "rejected"},
-	}, result.Failed)
-	require.Equal(t, []string{"p/1 session.load mine", "p/1 session.load free"}, loaded)
+	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}},
+		result.Failed)
 
-	RequireNonRetryable(t, RunActivity(s.ReceiveSessions, request, nil), api.CodeWorkerNotFound)
-	readyChecks, hookErr = 2, api.Errorf(api.CodeWorkerNotFound, "it has ended")
-	ended := RequireNonRetryable(t, RunActivity(s.ReceiveSessions, request, nil), api.CodeWorkerNotFound)
-	require.ErrorContains(t, ended, "ended before it could load sessions")
-	readyChecks, loaded = 1, nil // the process ends between the checks
-	RequireNonRetryable(t, RunActivity(s.ReceiveSessions, request, nil), api.CodeWorkerNotFound)
+	RequireNonRetryable(t, RunActivity(s.BindSessions, request, nil), api.CodeWorkerNotFound)
+	readyChecks = 1 // the process ends between the checks
+	RequireNonRetryable(t, RunActivity(s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	require.Equal(t, map[string]int{"p/2": 1}, table.Counts("p"))
-	readyChecks, request.Timeout = 2, 0
-	require.NoError(t, RunActivity(s.ReceiveSessions, request, nil))
-	require.Equal(t, map[string]int{"p/1": 2, "p/2": 1}, table.Counts("p"))
-	require.Empty(t, loaded)
+	RequireNonRetryable(t, RunActivity(s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil),
+		api.CodeInvalid)
 }
 
 func TestBindingsAreReportedAndRemoved(t *testing.T) {
@@ -193,15 +178,17 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 		require.NoError(t, RunActivity(s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
 		require.Equal(t, errors.Is(storeErr, api.ErrSessionNotFound), other.Unknown)
 	}
-	for _, worker := range []string{"p/1", "p/0"} {
-		require.Equal(t, "p/0", table.Where("p", "mine"))
-		require.NoError(t, RunActivity(s.ReleaseSessions,
-			api.SessionHooksRequest{Worker: worker, Sessions: []string{"mine"}, Unbind: true}, nil))
-	}
+	require.NoError(t, RunActivity(s.UnbindSessions,
+		api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
+	require.Equal(t, "p/0", table.Where("p", "mine"))
+	require.NoError(t, RunActivity(s.UnbindSessions,
+		api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
 	require.Empty(t, table.Where("p", "mine"))
 	require.NoError(t, RunActivity(s.ExcludeFromSessions,
 		api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, []string{"p/0", "p/1"}, table.Closed("p"))
+	RequireNonRetryable(t, RunActivity(s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil),
+		api.CodeInvalid)
 }
 
 func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {

@@ -138,7 +138,9 @@ const (
 	ActivityReserveWorker       = "ReserveWorker"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"
-	ActivityReceiveSessions     = "ReceiveSessions"
+	ActivityBindSessions        = "BindSessions"
+	ActivityUnbindSessions      = "UnbindSessions"
+	ActivityLoadSessions        = "LoadSessions"
 	ActivityExcludeFromSessions = "ExcludeFromSessions"
 )
 

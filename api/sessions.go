@@ -140,23 +140,20 @@ type SessionBindingsResult struct {
 	More bool     `json:"more,omitempty"`
 }
 
-// SessionHooksRequest has a worker release sessions or receive them, with its hook for each.
+// SessionHooksRequest runs a hook of a worker for each of the sessions.
 type SessionHooksRequest struct {
 	Worker   string        `json:"worker"`
 	Sessions []string      `json:"sessions"`
-	Timeout  spec.Duration `json:"timeout,omitzero"` // for each hook; 0 runs none
-	// Unbind removes the bindings of released sessions to the worker on its host.
-	Unbind bool `json:"unbind,omitempty"`
-	// From is for sessions to receive: they are bound to Worker if they are bound on its host to From, to no worker, or to
-	// Worker already.
-	From string `json:"from,omitempty"`
+	Timeout  spec.Duration `json:"timeout"` // for each hook
 }
 
 // SessionHooksResult reports the hooks that ran.
 type SessionHooksResult struct {
 	// Called counts the hooks that succeeded; it is 0 for a worker without the hook.
-	Called int              `json:"called"`
-	Failed []SessionFailure `json:"failed,omitempty"`
+	Called int `json:"called"`
+	// Gone says that the worker had no process, or that the process ended meanwhile.
+	ProcessEnded bool             `json:"process_ended,omitempty"`
+	Failed       []SessionFailure `json:"failed,omitempty"`
 }
 
 // SessionFailure is one session for which a step failed.
@@ -164,6 +161,25 @@ type SessionFailure struct {
 	Session string `json:"session"`
 	Code    Code   `json:"code"`
 	Reason  string `json:"reason"`
+}
+
+// BindSessionsRequest binds sessions to the worker To on its host, if they are bound there to From, to no worker, or to
+// To already.
+type BindSessionsRequest struct {
+	From     string   `json:"from,omitempty"`
+	To       string   `json:"to"`
+	Sessions []string `json:"sessions"`
+}
+
+// BindSessionsResult lists the sessions that are bound to another worker by now.
+type BindSessionsResult struct {
+	Failed []SessionFailure `json:"failed,omitempty"`
+}
+
+// UnbindSessionsRequest removes bindings of sessions to a worker on its host.
+type UnbindSessionsRequest struct {
+	Worker   string   `json:"worker"`
+	Sessions []string `json:"sessions"`
 }
 
 // ExcludeFromSessionsRequest excludes a worker from new sessions on its host for a time, at most until its process

@@ -412,7 +412,8 @@ func (a *Agent) startActivityWorkers() error {
 	register(own, map[string]any{
 		api.ActivityRebalance:       a.host.Rebalance,
 		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
-		api.ActivityReceiveSessions: moving.ReceiveSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
+		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
+		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	})
 	register(own, a.leaseActivities())
 	for _, queue := range startQueues(a.config.Labels, a.functions) {

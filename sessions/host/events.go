@@ -94,11 +94,8 @@ func (s *Stores) MoveSession(pool, session, from, to string) bool {
 	was, done := s.Affinity.Put(pool, session, to, func(bound string, _ bool) bool {
 		return bound == "" || bound == from || bound == to
 	})
-	if was == to { // a repetition
-		return true
-	}
 	s.observer.Stats.Moved(done)
-	if done {
+	if done && was != to { // else it is a repetition
 		s.observer.Emit(api.EventSessionMigrated, api.PoolSource(pool), time.Now(),
 			api.SessionEvent{Host: s.hostID, Session: session, From: from, Worker: to})
 	}

@@ -123,7 +123,8 @@ func (h *fakeHosts) set() {
 	env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})
 	for name, do := range map[string]any{
 		api.ActivityPoolRoster: h.roster, api.ActivitySessionBindings: h.listBindings, api.ActivityReleaseSessions: h.release,
-		api.ActivityReceiveSessions: h.receive, api.ActivityExcludeFromSessions: h.exclude,
+		api.ActivityBindSessions: h.bind, api.ActivityUnbindSessions: h.unbind, api.ActivityLoadSessions: h.load,
+		api.ActivityExcludeFromSessions: h.exclude,
 	} {
 		env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
@@ -188,54 +189,57 @@ func (h *fakeHosts) listBindings(ctx context.Context,
 	return result, err
 }
 
-// hook takes effect on one session, and returns why not, if so.
-func (h *fakeHosts) hook(step string, r api.SessionHooksRequest, session string, warm bool) *api.SessionFailure {
-	if r.Timeout == 0 {
-		return nil
-	}
-	if h.failHook != nil {
-		if failure := h.failHook(step, r.Worker, session); failure != nil {
-			if failure.Code != api.CodeBusy {
-				h.warm[r.Worker+" "+session] = false // half-way
-			}
-			return failure
-		}
-	}
-	h.warm[r.Worker+" "+session] = warm
-	return nil
-}
-
-func (h *fakeHosts) release(ctx context.Context, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	err = h.step(ctx, "release", r.Worker, r.Sessions, func(host string) {
+func (h *fakeHosts) hooks(ctx context.Context, step string, r api.SessionHooksRequest,
+	warm bool) (result api.SessionHooksResult, err error) {
+	err = h.step(ctx, step, r.Worker, r.Sessions, func(string) {
 		for _, session := range r.Sessions {
-			if failure := h.hook("release", r, session, false); failure != nil {
-				result.Failed = append(result.Failed, *failure)
-				continue
+			if h.failHook != nil {
+				if failure := h.failHook(step, r.Worker, session); failure != nil {
+					result.Failed = append(result.Failed, *failure)
+					if failure.Code == api.CodeBusy {
+						continue
+					}
+					h.warm[r.Worker+" "+session] = false // half-way
+					continue
+				}
 			}
 			result.Called++
-			if r.Unbind && h.bound[host][session] == r.Worker {
-				delete(h.bound[host], session)
-			}
+			h.warm[r.Worker+" "+session] = warm
 		}
 	})
 	return result, err
 }
 
-func (h *fakeHosts) receive(ctx context.Context, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	err = h.step(ctx, "receive", r.Worker, r.Sessions, func(host string) {
+func (h *fakeHosts) release(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+	return h.hooks(ctx, "release", r, false)
+}
+
+func (h *fakeHosts) load(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+	return h.hooks(ctx, "load", r, true)
+}
+
+func (h *fakeHosts) bind(ctx context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
+	err = h.step(ctx, "bind", r.To, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
-			if now := h.bound[host][session]; now != "" && now != r.From && now != r.Worker {
+			if now := h.bound[host][session]; now != "" && now != r.From && now != r.To {
 				result.Failed = append(result.Failed,
 					api.SessionFailure{Session: session, Code: api.CodeSuperseded, Reason: "moved"})
 				continue
 			}
-			h.bound[host][session] = r.Worker
-			if failure := h.hook("load", r, session, true); failure != nil {
-				result.Failed = append(result.Failed, *failure)
-			}
+			h.bound[host][session] = r.To
 		}
 	})
 	return result, err
+}
+
+func (h *fakeHosts) unbind(ctx context.Context, r api.UnbindSessionsRequest) error {
+	return h.step(ctx, "unbind", r.Worker, r.Sessions, func(host string) {
+		for _, session := range r.Sessions {
+			if h.bound[host][session] == r.Worker {
+				delete(h.bound[host], session)
+			}
+		}
+	})
 }
 
 func (h *fakeHosts) exclude(ctx context.Context, r api.ExcludeFromSessionsRequest) error {

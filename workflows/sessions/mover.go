@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
@@ -30,7 +29,7 @@ const (
 type mover struct {
 	pool     string
 	title    string
-	hookTime spec.Duration
+	hookTime time.Duration
 	progress *api.SessionProgress
 	pages    int // of sessions that this run has moved
 }
@@ -55,8 +54,7 @@ func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration,
 	if progress.Flows == nil {
 		progress.Flows = []api.SessionFlow{}
 	}
-	m := &mover{pool: pool, title: title, hookTime: spec.Duration(cmp.Or(hookTime, api.DefaultHookTimeout)),
-		progress: progress}
+	m := &mover{pool: pool, title: title, hookTime: cmp.Or(hookTime, api.DefaultHookTimeout), progress: progress}
 	err := workflow.SetQueryHandler(ctx, api.QueryProgress, func() (api.SessionProgress, error) { return *progress, nil })
 	m.showProgress(ctx, "started")
 	return m, err

@@ -19,12 +19,12 @@ func migration(session, to string) api.MigrateSessionRequest {
 	return api.MigrateSessionRequest{Pool: "t", Session: session, To: to}
 }
 
-func TestASessionIsReleasedAndReceived(t *testing.T) {
+func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", "s", "other")
 	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"look", "release t/0 s", "receive t/1 s"}, h.steps)
+	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.bindings())
 	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1,
 		Flows: []api.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
@@ -47,7 +47,7 @@ func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h.known["s"], h.steps = true, nil
 	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"look", "receive t/1 s"}, h.steps)
+	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, []api.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
 
 	h.steps = nil
@@ -61,10 +61,10 @@ func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 // was cancelled meanwhile, everything is as it was.
 func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
-		for _, step := range []string{"release", "receive"} {
+		for _, step := range []string{"release", "bind", "unbind", "load"} {
 			for _, after := range []bool{false, true} {
 				for _, cancelled := range []bool{false, true} {
-					if cancelled && step == "receive" && after { // done in fact
+					if step == "unbind" && hosts[0] == hosts[1] || cancelled && step == "load" && after { // done in fact
 						continue
 					}
 					t.Run(fmt.Sprintf("%s on %v, after %v, cancelled %v", step, hosts, after, cancelled), func(t *testing.T) {
@@ -132,14 +132,14 @@ func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", "s")
 	h.failStep = func(step, worker string, _ []string, after bool) error {
-		if step == "receive" && (worker == "t/0" || after) {
+		if step == "load" || step == "bind" && worker == "t/0" {
 			return permanentError(step)
 		}
 		return nil
 	}
 	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	workflowtest.RequireCode(t, err, api.CodeWorkerCrashed)
-	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: receive is broken")
+	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: bind is broken")
 	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
 }
 
@@ -206,9 +206,9 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 	h := newFakeHosts(t, "a", "b", "c")
 	h.bindWarm("t/0", sessionIDs("s", 40)...)
 	h.failStep = func(step, worker string, _ []string, _ bool) error {
-		if worker == "t/1" && step == "receive" {
+		if worker == "t/1" && step == "load" {
 			h.workers[1].InService = false // it has crashed, as the pool knows by the next look
-			return permanentError(step)
+			return permanentError("load")
 		}
 		return nil
 	}
@@ -221,10 +221,10 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", sessionIDs("s", 600)...)
-	received := 0
+	loads := 0
 	h.failStep = func(step, _ string, _ []string, after bool) error {
-		if step == "receive" && !after {
-			if received++; received == 2 {
+		if step == "load" && !after {
+			if loads++; loads == 2 {
 				h.env.CancelWorkflow()
 				return temporal.NewCanceledError()
 			}
@@ -291,7 +291,7 @@ func TestACancelledRebalancingUndoesWhatIsOnItsWayAndEnds(t *testing.T) {
 		h.bindWarm("t/0", sessionIDs("s", 2000)...)
 		cancelled := false
 		h.failStep = func(step, _ string, _ []string, _ bool) error {
-			if step == "receive" && !cancelled {
+			if step == "load" && !cancelled {
 				cancelled = true
 				h.env.CancelWorkflow()
 				return temporal.NewCanceledError()

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
@@ -37,50 +38,61 @@ func onHost(host, name, summary string, input any) loop.Activity {
 	return activity
 }
 
-// transfer has the old workers release sessions, which unbinds them there unless the new worker is on the same host,
-// and the new one receive them. Sessions that fail are restored, even when ctx is cancelled; skips lists them.
+// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail
+// are restored, even when ctx is cancelled; skips lists them.
 func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions
-	var done steps
-	// lose removes the sessions that a step failed for, and restores them unless another workflow has moved them.
-	lose := func(failures []api.SessionFailure) {
-		var lost, back []string
+	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have run
+	// lose removes the sessions that a step failed for; undo restores them.
+	lose := func(failures []api.SessionFailure, undo func([]string) string) {
+		if len(failures) == 0 {
+			return
+		}
+		var lost []string
 		for _, f := range failures {
-			if lost = append(lost, f.Session); f.Code != api.CodeSuperseded {
-				back = append(back, f.Session)
-			}
+			lost = append(lost, f.Session)
 		}
 		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
-		notUndone := m.undo(ctx, c, done, back)
+		notUndone := undo(lost)
 		for _, f := range failures {
 			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.source(), To: c.to.worker, Code: f.Code,
 				Reason: display.Shorten(f.Reason), NotUndone: notUndone})
 		}
 	}
-	source := c.source() // as the new worker's host knows it
-	for _, from := range c.from {
-		result, err := m.step(ctx, api.ActivityReleaseSessions, from, api.SessionHooksRequest{Sessions: going,
-			Timeout: m.hookTime, Unbind: from.host != c.to.host})
+	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
+	back := func(lost []string) string { return m.rebind(ctx, c, released, lost) }
+	none := func([]string) string { return "" }
+
+	for i, from := range c.from {
+		result, err := m.hook(ctx, api.ActivityReleaseSessions, from, going)
 		failures := failuresOf(going, result.Failed, err)
 		untouched := slices.DeleteFunc(slices.Clone(failures), mayHaveRun)
-		lose(untouched) // they are restored by the workers before this one
-		done.released = append(done.released, result.Called > 0 || len(untouched) < len(failures))
-		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !mayHaveRun(f) }))
-		if from.host == c.to.host {
-			source = from.worker
-		}
+		lose(untouched, reload) // by the workers before this one
+		released[i] = result.Called > 0 || len(untouched) < len(failures)
+		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !mayHaveRun(f) }), reload)
 	}
-	done.received = true
-	result, err := m.step(ctx, api.ActivityReceiveSessions, c.to, api.SessionHooksRequest{Sessions: going,
-		Timeout: m.hookTime, From: source})
-	lose(failuresOf(going, result.Failed, err))
+	if len(going) > 0 {
+		failures, err := bind(ctx, c, going)
+		if err != nil {
+			lose(failuresOf(going, nil, err), back)
+		}
+		lose(failures, none) // another workflow has moved them meanwhile
+	}
+	for _, from := range c.from {
+		if from.host == c.to.host || len(going) == 0 {
+			continue
+		}
+		lose(failuresOf(going, nil, unbind(ctx, from, going)), back)
+	}
+	if len(going) > 0 {
+		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
+		if err == nil && result.ProcessEnded {
+			err = failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions",
+				c.to.worker))
+		}
+		lose(failuresOf(going, result.Failed, err), back)
+	}
 	return going, skips
-}
-
-// steps are those of a transfer that have begun.
-type steps struct {
-	released []bool // for each old worker that was asked, whether its hook ran or may have run
-	received bool   // the new worker was asked
 }
 
 func (c transfer) source() string {
@@ -112,40 +124,41 @@ func mayHaveRun(f api.SessionFailure) bool {
 	return f.Code != api.CodeBusy && f.Code != api.CodeDraining
 }
 
-// undo binds sessions to their old workers again, which load again what they have released.
-func (m *mover) undo(ctx workflow.Context, c transfer, done steps, sessions []string) (notUndone string) {
+// reload makes the old workers load again what they have released.
+func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
-	arrived := done.received
-	for i, released := range done.released {
-		from := c.from[i]
-		here := from.host == c.to.host
-		if here && !released && !done.received {
-			continue // it has them still
+	for i, from := range c.from {
+		if !released[i] {
+			continue
 		}
-		request := api.SessionHooksRequest{Sessions: sessions, From: c.to.worker}
-		if released {
-			request.Timeout = m.hookTime
-		}
-		result, err := m.step(lasting, api.ActivityReceiveSessions, from, request)
-		failed := slices.DeleteFunc(result.Failed, func(f api.SessionFailure) bool { return f.Code == api.CodeSuperseded })
+		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
 		switch {
-		case err != nil && !done.received && failure.CodeOf(err) == api.CodeWorkerNotFound: // it has nothing to restore
-		case err != nil && !done.received:
-			notUndone = join(notUndone, from.worker+" did not load it again: "+display.Shorten(failure.Reason(err)))
 		case err != nil:
-			notUndone = join(notUndone, "it is no longer bound to "+from.worker+": "+display.Shorten(failure.Reason(err)))
-		case len(failed) > 0:
-			notUndone = join(notUndone, from.worker+" could not load it again: "+display.Shorten(failed[0].Reason))
-		}
-		arrived = arrived && (err != nil || !here)
-	}
-	if arrived {
-		if _, err := m.step(lasting, api.ActivityReleaseSessions, c.to, api.SessionHooksRequest{Sessions: sessions,
-			Unbind: true}); err != nil {
-			notUndone = join(notUndone, "it may still be bound to "+c.to.worker+": "+display.Shorten(failure.Reason(err)))
+			notUndone = join(notUndone, from.worker+" did not load it again: "+display.Shorten(failure.Reason(err)))
+		case len(result.Failed) > 0:
+			notUndone = join(notUndone, from.worker+" could not load it again: "+display.Shorten(result.Failed[0].Reason))
 		}
 	}
 	return notUndone
+}
+
+// rebind binds sessions to their old workers again, which load them.
+func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	unbound := false // on the new worker's host
+	for _, from := range c.from {
+		_, err := bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
+		if err != nil {
+			notUndone = join(notUndone, "it is no longer bound to "+from.worker+": "+display.Shorten(failure.Reason(err)))
+		}
+		unbound = unbound || err == nil && from.host == c.to.host
+	}
+	if !unbound {
+		if err := unbind(lasting, c.to, sessions); err != nil {
+			notUndone = join(notUndone, "it may still be bound to "+c.to.worker+": "+display.Shorten(failure.Reason(err)))
+		}
+	}
+	return join(notUndone, m.reload(ctx, c, released, sessions))
 }
 
 func join(a, b string) string {
@@ -155,22 +168,39 @@ func join(a, b string) string {
 	return a + b
 }
 
-// step executes one of the two activities that move sessions, unless there are none.
-func (m *mover) step(ctx workflow.Context, name string, at location,
-	request api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	if len(request.Sessions) == 0 {
+func (m *mover) hook(ctx workflow.Context, name string, at location,
+	sessions []string) (result api.SessionHooksResult, err error) {
+	if len(sessions) == 0 {
 		return result, nil
 	}
 	verb := "release"
-	if name == api.ActivityReceiveSessions {
-		verb = "receive"
+	if name == api.ActivityLoadSessions {
+		verb = "load"
 	}
-	request.Worker = at.worker
-	activity := onHost(at.host, name, fmt.Sprintf("%s %s %s", at.worker, verb, describe(request.Sessions)), request)
-	activity.StartToClose += time.Duration(len(request.Sessions)) * request.Timeout.D()
+	activity := onHost(at.host, name, fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)),
+		api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)})
+	activity.StartToClose += time.Duration(len(sessions)) * m.hookTime
 	activity.Heartbeat = api.HeartbeatTimeout
 	err = activity.Execute(ctx).Get(ctx, &result)
 	return result, err
+}
+
+func bind(ctx workflow.Context, c transfer, sessions []string) ([]api.SessionFailure, error) {
+	var result api.BindSessionsResult
+	from := c.source()
+	for _, old := range c.from {
+		if old.host == c.to.host {
+			from = old.worker
+		}
+	}
+	err := onHost(c.to.host, api.ActivityBindSessions, fmt.Sprintf("bind %s to %s", describe(sessions), c.to.worker),
+		api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions}).Execute(ctx).Get(ctx, &result)
+	return result.Failed, err
+}
+
+func unbind(ctx workflow.Context, at location, sessions []string) error {
+	return onHost(at.host, api.ActivityUnbindSessions, fmt.Sprintf("unbind %s from %s", describe(sessions), at.worker),
+		api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions}).Execute(ctx).Get(ctx, nil)
 }
 
 func describe(sessions []string) string {
