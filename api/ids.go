@@ -127,7 +127,7 @@ func (r LeaseRef) Older(o LeaseRef) bool {
 	return r.Seq < o.Seq
 }
 
-// ParseLeaseID parses a lease ID; any other form is CodeLeaseNotFound.
+// ParseLeaseID parses a lease ID; any other form, such as a number with a leading zero, is CodeLeaseNotFound.
 func ParseLeaseID(id string) (LeaseRef, error) {
 	pool, numbers, _ := strings.Cut(id, ".")
 	first, numbers, _ := strings.Cut(numbers, ".")
@@ -136,7 +136,8 @@ func ParseLeaseID(id string) (LeaseRef, error) {
 		slot, errSlot := strconv.Atoi(first)
 		incarnation, errInc := strconv.ParseInt(second, 10, 64)
 		seq, errSeq := strconv.ParseInt(third, 10, 64)
-		if errSlot == nil && errInc == nil && errSeq == nil && slot >= 0 && incarnation > 0 && seq > 0 {
+		oneForm := (first == "0" || first >= "1") && second >= "1" && third >= "1" // without a sign or a leading zero
+		if errSlot == nil && errInc == nil && errSeq == nil && oneForm {
 			return LeaseRef{pool, slot, incarnation, seq}, nil
 		}
 	}

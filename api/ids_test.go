@@ -31,7 +31,7 @@ func TestLeaseIDs(t *testing.T) {
 		"", ".", "...", "hello", "hello.0", "hello.0.1", "hello.0.1.", "hello.0.1.2.", "hello.0.1.2.3", ".0.1.2",
 		"Hello.0.1.2", "host.0.1.2",
 		"hello.-1.1.2", "hello.0.0.2", "hello.0.1.0", "hello.0.1.9223372036854775808", "hello.x.1.2", "hello.0.1.2~token",
-		"hello.0 .1.2",
+		"hello.0 .1.2", "hello.00.1.2", "hello.-0.1.2", "hello.0.01.2", "hello.0.1.+2",
 	} {
 		_, err := ParseLeaseID(id)
 		require.ErrorIs(t, err, ErrLeaseNotFound, "%q", id)

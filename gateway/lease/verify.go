@@ -12,8 +12,7 @@ import (
 const (
 	// VerifyTimeout bounds a query of a workflow.
 	VerifyTimeout = 5 * time.Second
-	// refusalTTL is how long a refused lease is refused again without a query, so that a client that retries costs
-	// nothing.
+	// refusalTTL is how long a lease that has ended is refused again without a query.
 	refusalTTL = time.Second
 	// otherHostTTL is how long the host of a lease is cached; its incarnation never moves.
 	otherHostTTL = 10 * time.Second

@@ -78,8 +78,9 @@ func (d *Dispatcher) clientLease(id string, a lease.Authority) (api.LeaseRef, er
 	return ref, nil
 }
 
-// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even
-// if Temporal does not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
+// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, of one
+// that was used here even if Temporal does not answer. The outcome is ok, error or close, "" for ok; any other is
+// CodeInvalid.
 func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, outcome api.Outcome,
 	reason string) (api.CheckinResult, error) {
 	switch outcome {
@@ -95,10 +96,13 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 	}
 	request := api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
 	if u := d.upstreamFor(ref); u != nil {
-		if request, err = u.endClientLease(ctx, ref, a, request); err != nil {
+		var ended bool
+		if request, ended, err = u.endClientLease(ctx, ref, a, request); err != nil {
 			return api.CheckinResult{}, err
 		}
-		defer u.checkedIn()
+		if ended {
+			defer u.checkedIn()
+		}
 	}
 	request.TokenHash = api.HashLeaseToken(a.Token())
 	ctx, span := d.traceLease(ctx, "checkin", ref.Worker(), ref.Incarnation)
@@ -107,7 +111,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, a lease.Authority, 
 	if err == nil {
 		d.returned(ref, a)
 	} else if mayBeLost(err) {
-		d.work.Go(func() { d.checkinLater(ref, request) })
+		d.work.Go(func() { d.checkinLater(ref, a, request) })
 	}
 	return result, err
 }
@@ -128,7 +132,7 @@ func mayBeLost(err error) bool {
 }
 
 // checkinLater passes a checkin on that Temporal has not accepted, until it has, or its lease has long expired.
-func (d *Dispatcher) checkinLater(ref api.LeaseRef, r api.CheckinRequest) {
+func (d *Dispatcher) checkinLater(ref api.LeaseRef, a lease.Authority, r api.CheckinRequest) {
 	ctx, cancel := context.WithTimeout(d.life, checkinRetries)
 	defer cancel()
 	for pause := checkinRetry; sleep.For(ctx.Done(), pause); pause = min(2*pause, longestCheckinRetry) {
@@ -137,6 +141,9 @@ func (d *Dispatcher) checkinLater(ref api.LeaseRef, r api.CheckinRequest) {
 		err := d.config.Control.Checkin(attempt, r)
 		tracecontext.End(span, err)
 		done()
+		if err == nil {
+			d.returned(ref, a)
+		}
 		if !mayBeLost(err) {
 			return
 		}
@@ -172,7 +179,13 @@ func (u *upstream) expired(ref api.LeaseRef) bool {
 // accepts that of any number, and the lease may have come to count here since clientLease.
 func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
-		proved := u.lease != nil && a.Opens(u.lease.key)
+		u.checkins++
+		if u.lease == nil { // the next in line may have been refused for a lease that was not used here
+			u.retryAt = time.Time{}
+			u.openedLocked()
+			return
+		}
+		proved := a.Opens(u.lease.key)
 		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked()), "it was checked in")
 	})
 }
@@ -197,69 +210,86 @@ func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 }
 
 // endClientLease lets no further call start under the lease, waits for those in flight, returns the lease, and adds its
-// usage to the checkin. The workflow decides about one that does not count here, or whose token this is not.
+// usage to the checkin; ended says that checkedIn must follow. The workflow decides about one that does not count here,
+// or whose token this is not.
 func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, a lease.Authority,
-	r api.CheckinRequest) (api.CheckinRequest, error) {
+	r api.CheckinRequest) (_ api.CheckinRequest, ended bool, err error) {
 	u.pool.mu.Lock()
 	l := u.lease
 	if l == nil || l.ref != ref || !a.Opens(l.key) {
 		u.pool.mu.Unlock()
-		return r, nil
+		return r, false, nil
 	}
 	u.leases = u.leases.End("it was checked in")
 	u.pool.mu.Unlock()
-	if err := u.pool.await(ctx, func() bool { return len(l.calls) == 0 }); err != nil {
-		return r, errStillInFlight(r.LeaseID, err)
-	}
+	err = u.pool.await(ctx, func() bool { return len(l.calls) == 0 })
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
+	if err != nil { // the holder may check in elsewhere
+		u.setLeasesLocked(u.leases.Returned(ref, u.lease == l, len(l.calls)), "it was checked in")
+		return r, false, errStillInFlight(r.LeaseID, err)
+	}
 	r = u.checkinLocked(l, r.Outcome, r.Error)
-	if u.lease == l { // opens the worker unless the checkin has it degraded or replaced
+	if ended = u.lease == l; ended { // opens the worker unless the checkin has it degraded or replaced
 		u.returning = true
 		u.setLeasesLocked(u.leases.Return(l.ref, r.Outcome == api.OutcomeOK), "it was checked in")
 	}
-	return r, nil
+	return r, ended, nil
 }
 
 func errStillInFlight(leaseID string, cause error) *api.Error {
 	return api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", leaseID, cause)
 }
 
+// verifications bounds the questions about one lease: whoever makes numbers up must not keep it from its holder.
+const verifications = 3
+
 // verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at
 // a time; the others use its answer.
 func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
-	u, id, ref := t.upstream, leaseID(t.ref), t.ref // a lease's id has one form
+	u, id, ref := t.upstream, t.leaseID, t.ref
 	select {
 	case <-u.verifying:
 		defer func() { u.verifying <- struct{}{} }()
 	case <-c.ctx.Done():
 		return c.ctx.Err()
 	}
-	now := time.Now()
 	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err
 	}
-	if err := d.verifier.Cached(id, now); err != nil {
+	if err := d.verifier.Cached(id, time.Now()); err != nil {
 		return err
 	}
-	state, err := d.verifier.State(c.ctx, id, ref)
-	if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
-		return errExpired(id)
+	for left, settled := verifications, false; !settled; left-- {
+		u.pool.mu.Lock()
+		now, checkins := time.Now(), u.checkins
+		u.pool.mu.Unlock()
+		state, err := d.verifier.State(c.ctx, id, ref)
+		if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
+			return errExpired(id)
+		}
+		if err != nil {
+			return err
+		}
+		d.clock.Observe(state.AsOf, time.Now())
+		if err := lease.Confirm(id, ref, state); err != nil {
+			u.pool.mu.Lock()
+			if u.lease != nil {
+				u.learnLocked(state, now, checkins)
+			}
+			u.pool.mu.Unlock()
+			return d.verifier.Cache(id, err, now)
+		}
+		expires := d.clock.ExpiryOf(*state.Lease, now)
+		if !time.Now().Before(expires) {
+			return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
+		}
+		u.pool.mu.Lock()
+		if settled = u.checkins == checkins || left == 1; settled {
+			u.adoptLocked(*state.Lease, ref, expires)
+		}
+		u.pool.mu.Unlock()
 	}
-	if err != nil {
-		return err
-	}
-	d.clock.Observe(state.AsOf, time.Now())
-	if err := lease.Confirm(id, ref, state); err != nil {
-		return d.verifier.Cache(id, err, now)
-	}
-	expires := d.clock.ExpiryOf(*state.Lease, now)
-	if !time.Now().Before(expires) {
-		return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
-	}
-	u.pool.mu.Lock()
-	u.adoptLocked(*state.Lease, ref, expires)
-	u.pool.mu.Unlock()
 	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err
 	}

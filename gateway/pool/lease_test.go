@@ -1,10 +1,13 @@
 package pool
 
 import (
+	"context"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/lease"
 )
@@ -35,4 +38,39 @@ func TestALeaseOutlastsTheRefusalOfWhoeverTriedItsNumberBefore(t *testing.T) {
 			require.NoError(t, errorOf(e.dispatcher.Call(t.Context(), granted.ID, Request{Method: "echo", Body: []byte("1")})))
 		})
 	}
+}
+
+// What the workflow answered before a checkin may arrive after it.
+func TestALeaseThatIsCheckedInWhileItIsVerifiedClosesNoWorker(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	granted, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	e.control.delay = func() {
+		require.NoError(t, errorOf(e.dispatcher.Checkin(t.Context(), granted.ID, lease.Operator, "", "")))
+	}
+	call := errorOf(e.dispatcher.Call(t.Context(), granted.ID, Request{Method: "echo", Body: []byte("1")}))
+	require.ErrorIs(t, call, api.ErrLeaseFenced)
+	e.echo()
+}
+
+// The client leaves while a call holds its checkin up, and checks in without the gateway.
+func TestACheckinThatIsGivenUpIsAskedAbout(t *testing.T) {
+	e := newEnv(t)
+	e.start(1)
+	granted, err := e.dispatcher.Checkout(t.Context(), "p", CheckoutRequest{Holder: "me"})
+	require.NoError(t, err)
+	path := e.file("held")
+	call := background(func() error {
+		return errorOf(e.dispatcher.Call(t.Context(), granted.ID,
+			Request{Method: "hold", Body: []byte(strconv.Quote(path))}))
+	})
+	e.awaitBegan(path)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	require.ErrorIs(t, errorOf(e.dispatcher.Checkin(gone, granted.ID, lease.Operator, "", "")), api.ErrDeadlineExceeded)
+	require.NoError(t, errorOf(e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: granted.ID})))
+	e.letGo(path)
+	require.NoError(t, await(t, call))
+	e.echo()
 }

@@ -64,7 +64,7 @@ func newEnv(t *testing.T) *env {
 	sdk, err := filepath.Abs("../../sdk/python")
 	require.NoError(t, err)
 	e := &env{t: t, spec: spec.Default(),
-		control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}}}
+		control: &fakeControl{incarnations: map[string]int64{}, leases: map[string]int64{}, over: map[string]bool{}}}
 	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
 	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
@@ -132,6 +132,7 @@ type fakeControl struct {
 	mu           sync.Mutex
 	incarnations map[string]int64 // by worker
 	leases       map[string]int64 // by worker: the last seq
+	over         map[string]bool  // leases that were checked in
 	down         bool
 	delay        func() // if set, is called once, before the next answer arrives that was made earlier
 }
@@ -147,10 +148,14 @@ func (c *fakeControl) arrive() {
 	}
 }
 
-// CheckinNow is about a lease that the worker does not have.
-func (c *fakeControl) CheckinNow(context.Context, api.CheckinRequest) (api.CheckinResult, error) {
-	c.arrive()
-	return api.CheckinResult{}, nil
+// CheckinNow ends the newest lease, and takes every other number.
+func (c *fakeControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+	defer c.arrive()
+	ref, err := api.ParseLeaseID(r.LeaseID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over[r.LeaseID] = c.leases[ref.Worker()] == ref.Seq
+	return api.CheckinResult{}, err
 }
 
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
@@ -169,15 +174,15 @@ func (c *fakeControl) leaseLocked(worker string) *api.Lease {
 		GrantedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)}
 }
 
-// State says that the newest lease of the worker, if there is one, has not ended.
+// State says that the newest lease of the worker counts, if there is one that was not checked in.
 func (c *fakeControl) State(_ context.Context, worker string) (api.WorkerState, error) {
 	defer c.arrive()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := api.WorkerState{Incarnation: c.incarnations[worker], LeaseSeq: c.leases[worker], AsOf: time.Now(),
 		State: lifecycle.Ready}
-	if state.LeaseSeq > 0 {
-		state.State, state.Lease = lifecycle.Busy, c.leaseLocked(worker)
+	if newest := c.leaseLocked(worker); state.LeaseSeq > 0 && !c.over[newest.ID] {
+		state.State, state.Lease = lifecycle.Busy, newest
 	}
 	return state, nil
 }

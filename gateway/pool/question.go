@@ -70,10 +70,10 @@ func (u *upstream) askLocked() {
 	if u.leases.Doubt == lease.Certain {
 		p.questionAt = time.Now().Add(questionPace)
 	}
+	sent, checkins := time.Now(), u.checkins
 	p.dispatcher.work.Go(func() {
 		ctx, cancel := context.WithTimeout(p.dispatcher.life, lease.VerifyTimeout)
 		defer cancel()
-		sent := time.Now()
 		state, err := p.dispatcher.config.Control.State(ctx, u.worker)
 		now := time.Now()
 		p.mu.Lock()
@@ -87,7 +87,7 @@ func (u *upstream) askLocked() {
 		q.asked++
 		if err == nil {
 			p.dispatcher.clock.Observe(state.AsOf, now)
-			u.learnLocked(state, sent)
+			u.learnLocked(state, sent, checkins)
 		}
 	})
 }
@@ -100,9 +100,10 @@ func (u *upstream) askSoonLocked() {
 	}
 }
 
-// learnLocked takes what the worker's workflow says about its lease. What it says may be older than what is known here.
-func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
-	if u.is(gone) {
+// learnLocked takes what the worker's workflow says about its lease; checkins were taken when it was asked, at sent.
+// What it says may be older than what is known here.
+func (u *upstream) learnLocked(state api.WorkerState, sent time.Time, checkins int) {
+	if u.is(gone) || state.Lease != nil && u.checkins != checkins { // that lease may have been checked in meanwhile
 		return
 	}
 	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready}
