@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	statusTimeout   = 60 * time.Second // for the first answer of a pool from an earlier run
+	applyTimeout    = 60 * time.Second // for the first answer of a pool from an earlier run
 	poolEndTimeout  = 60 * time.Second // for the end of a pool that is stopping
 	readyTimeout    = 3 * time.Minute  // for all workers to be in service
 	poolStopTimeout = 45 * time.Second
@@ -45,28 +45,29 @@ func (s *starter) startPool(ctx context.Context) error {
 	return nil
 }
 
-// adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so tempool dev can
-// start it again.
+// adopt applies the spec to a running pool, whose workflow answers a moment after the agent's start. ended says that
+// the pool was stopping and has ended, so tempool dev can start it again.
 func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
 	s.line("Pool %s is already running; using it.", pool.Name())
-	status, err := awaitStatus(ctx, pool)
-	if err != nil {
-		return false, err
-	}
-	if status.Stopping {
+	answering, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	applied, err := pool.Apply(answering, s.spec)
+	switch {
+	case errors.Is(err, api.ErrDraining):
 		ending, cancel := context.WithTimeout(ctx, poolEndTimeout)
 		defer cancel()
 		if err := pool.Wait(ending); err != nil {
 			return false, fmt.Errorf("wait for the end of the old pool %s: %w", pool.Name(), err)
 		}
 		return true, nil
+	case err != nil:
+		return false, err
+	case applied.Changed:
+		s.line("Rolling out version %d of its spec.", applied.SpecVersion)
 	}
-	applied, err := pool.Apply(ctx, s.spec)
+	status, err := pool.Status(ctx)
 	if err != nil {
 		return false, err
-	}
-	if applied.Changed {
-		s.line("Rolling out version %d of its spec.", applied.SpecVersion)
 	}
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
@@ -77,18 +78,6 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 		}
 	}
 	return false, nil
-}
-
-// awaitStatus waits until the pool's workflow answers, which takes a moment after the agent's start.
-func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	for {
-		status, err := pool.Status(ctx)
-		if err == nil || !api.CodeOf(err).Retryable() || !sleep.For(ctx.Done(), pollInterval) {
-			return status, err
-		}
-	}
 }
 
 // awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start

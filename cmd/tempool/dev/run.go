@@ -28,12 +28,12 @@ func Run(ctx context.Context, options Options) (err error) {
 	}()
 	for _, step := range []func(context.Context) error{s.prepare, s.startServer, s.startAgent, s.startPool} {
 		if err := step(ctx); err != nil {
-			return interruption(ctx, err)
+			return cmp.Or(context.Cause(ctx), err) // the failure follows from the end of ctx, if that has ended
 		}
 	}
 	watching.Go(func() { s.watch(ctx, cancel) })
 	if err := s.work(ctx); err != nil {
-		return interruption(ctx, err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	if s.options.Once {
 		return nil
@@ -45,11 +45,6 @@ func Run(ctx context.Context, options Options) (err error) {
 		return cause
 	}
 	return nil
-}
-
-// interruption returns the cause of ctx's end, if it has ended, instead of a failure that follows from it.
-func interruption(ctx context.Context, err error) error {
-	return cmp.Or(context.Cause(ctx), err)
 }
 
 // prepare does everything that needs no server, to fail early.

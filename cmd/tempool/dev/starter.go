@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -46,38 +47,32 @@ type starter struct {
 	agent    *worker.Agent
 	ownsPool bool // no other host runs workers of the pool, so tempool dev stops it
 
-	stops []stop // in start order
+	stops []func() error // of the parts that were started, in that order
 }
 
 // line prints one line and ignores a failure to do so.
 func (s *starter) line(format string, args ...any) { fmt.Fprintf(s.options.Out, format+"\n", args...) }
 
-// stop stops one part; a part without a name is not reported.
-type stop struct {
-	name    string
-	timeout time.Duration
-	stop    func(ctx context.Context) error
-}
-
-// onStop registers how to stop a part that was started.
-func (s *starter) onStop(name string, timeout time.Duration, f func(ctx context.Context) error) {
-	s.stops = append(s.stops, stop{name, timeout, f})
+// onStop registers how to stop a part that was started; a part without a name is not reported.
+func (s *starter) onStop(name string, timeout time.Duration, stop func(ctx context.Context) error) {
+	s.stops = append(s.stops, func() error {
+		if name != "" {
+			s.line("Stopping %s.", name)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := stop(ctx); err != nil {
+			return fmt.Errorf("stop %s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 // stopAll stops all parts, the newest first. A failure does not keep it from stopping the others.
 func (s *starter) stopAll() error {
 	var failures error
-	for len(s.stops) > 0 {
-		last := s.stops[len(s.stops)-1]
-		s.stops = s.stops[:len(s.stops)-1]
-		if last.name != "" {
-			s.line("Stopping %s.", last.name)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), last.timeout)
-		if err := last.stop(ctx); err != nil {
-			failures = errors.Join(failures, fmt.Errorf("stop %s: %w", last.name, err))
-		}
-		cancel()
+	for _, stop := range slices.Backward(s.stops) {
+		failures = errors.Join(failures, stop())
 	}
 	return failures
 }
