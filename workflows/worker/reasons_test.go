@@ -1,10 +1,8 @@
 package worker
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,27 +11,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
-
-// pages is a log that a test reads.
-type pages struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *pages) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-func (p *pages) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
 
 // Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which
 // metrics count it: a cause of rotations or restarts, or why the worker is out of service.
@@ -165,7 +146,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			written := &pages{}
+			written := &logtest.Log{}
 			s.log = log.NewStructuredLogger(slog.New(slog.NewTextHandler(written, nil)))
 			run := inPool(func(*spec.Spec) {})
 			run.Standalone = c.why == "" // a worker without a pool needs no grants
