@@ -4,15 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
-	sdk "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/workflows/internal/loop"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
@@ -102,15 +97,10 @@ func TestARestartThatAnOverduePoolSendsAgainIsKnownByItsID(t *testing.T) {
 }
 
 func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
-	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, api.SignalOrder, mock.Anything).Return(nil)
-	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
+	inWorkflow(t, poolOf(1), func(p *pool) {
 		p.Roster = []slot{{RosterEntry: api.RosterEntry{RunID: "first"}, Started: true}}
-		d := disruptions{p}
-		p.pressure = pressure{p}
-		d.restartWorker(0, api.CauseFiles, "sent")
-		d.sendOrders()
+		p.disruptions.restartWorker(0, api.CauseFiles, "sent")
+		p.disruptions.sendOrders()
 		require.Nil(t, p.Roster[0].Order)
 		id, drain := p.Roster[0].RestartID, &pendingOrder{Kind: api.SignalDrain, Reason: "new disk"}
 		p.Roster[0].Order = drain
@@ -118,14 +108,12 @@ func TestARestartThatWaitsIsNotReplacedByAnEarlierOneThatWasSent(t *testing.T) {
 		p.Roster[0].Order = nil
 		require.Equal(t, "sent", p.carry().Roster[0].Order.Reason)
 		require.Equal(t, id, p.Roster[0].RestartID, "the next run sends it under its ID")
-		d.restartWorker(0, api.CauseOperator, "waits")
-		d.sendOrders() // not before the worker has the first one
+		p.disruptions.restartWorker(0, api.CauseOperator, "waits")
+		p.disruptions.sendOrders() // not before the worker has the first one
 		require.Equal(t, &pendingOrder{Kind: api.SignalRestart, Cause: api.CauseOperator, Reason: "waits"},
 			p.carry().Roster[0].Order)
 		require.NotEqual(t, id, p.Roster[0].RestartID)
-		return nil
 	})
-	require.NoError(t, env.GetWorkflowError())
 }
 
 // Temporal cancels one run, not the next one.

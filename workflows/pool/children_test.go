@@ -6,14 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdk "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/workflows/internal/loop"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -52,16 +48,12 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 }
 
 func TestStartsThatFailTogetherAreRetriedAfterOneDelay(t *testing.T) {
-	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		c := children{&pool{Run: poolOf(10), Loop: loop.New(ctx)}}
+	inWorkflow(t, poolOf(10), func(p *pool) {
 		for number := range 10 { // in one workflow task
-			c.startFailed(number, errors.New("it is already running"))
+			p.children.startFailed(number, errors.New("it is already running"))
 		}
-		require.Equal(t, c.Now().Add(childRetryDelay), c.RetryAt)
-		return nil
+		require.Equal(t, p.Now().Add(childRetryDelay), p.RetryAt)
 	})
-	require.NoError(t, env.GetWorkflowError())
 }
 
 func TestALargePoolStartsAFewWorkflowsAtATime(t *testing.T) {

@@ -108,6 +108,17 @@ func poolOf(size int) Run {
 	return Run{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
 }
 
+// inWorkflow gives a test a pool whose loop does not run, and whose signals arrive.
+func inWorkflow(t *testing.T, run Run, test func(p *pool)) {
+	env := workflowtest.NewEnvironment(nil, sdk.Options{})
+	env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(nil)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		test(newPool(ctx, run))
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
 // run executes the workflow until it completes, through as many runs as it takes.
 func (p *fakePool) run(run Run) {
 	now := p.Begin

@@ -10,14 +10,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdk "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/loop"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // TestAThousandWorkersWithEverythingAtItsBoundFit gives a pool of the largest size the longest texts and lists that it
@@ -32,16 +28,12 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		}
 		return b.String()
 	}
-	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		run := poolOf(maxSize)
-		run.SpecVersion, run.Size = math.MaxInt32, maxSize
-		run.Spec.Pool.Env = map[string]string{"LARGE": text(spec.MaxBytes - 4<<10)}
-		require.NoError(t, run.Spec.Validate())
-		run.Rollout = &rollout{Rollout: api.Rollout{Reason: text(800)}}
-		run.Removed = map[int]usedNumbers{}
-		p := &pool{Run: run, Loop: loop.New(ctx)}
-		p.throttle, p.disruptions, p.pressure, p.allocation = throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	inWorkflow(t, poolOf(maxSize), func(p *pool) {
+		p.SpecVersion, p.Size = math.MaxInt32, maxSize
+		p.Spec.Pool.Env = map[string]string{"LARGE": text(spec.MaxBytes - 4<<10)}
+		require.NoError(t, p.Spec.Validate())
+		p.Rollout = &rollout{Rollout: api.Rollout{Reason: text(800)}}
+		p.Removed = map[int]usedNumbers{}
 		hosts := []string{text(200), text(200), text(200)}
 		endpoints := []string{text(maxEndpoint), text(maxEndpoint), text(maxEndpoint)}
 		commands := []string{text(800), text(800), text(800)} // one restarts many workers
@@ -68,7 +60,6 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 			p.Shares, p.ReportedShares = append(p.Shares, share), append(p.ReportedShares, share)
 		}
 		p.Spec.Scale.Max = maxSize
-		p.scaling = scaling{pool: p}
 		for range api.MaxDemands {
 			p.scaling.reported(api.Demand{Host: text(200), Epoch: math.MaxInt32, Load: random.Float64() * maxLoad,
 				Calls: math.MaxInt32, Waiting: math.MaxInt32, ExpiryMS: math.MaxInt32})
@@ -94,9 +85,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		require.NoError(t, err)
 		t.Logf("the answer to status has %d bytes", len(encoded))
 		require.Less(t, len(encoded), 2<<20)
-		return nil
 	})
-	require.NoError(t, env.GetWorkflowError())
 }
 
 func TestAPoolContinuesFromACompressedState(t *testing.T) {

@@ -109,13 +109,19 @@ const (
 	startOverhead = 4 << 10
 )
 
-// Workflow is the workflow of a pool.
-func Workflow(ctx workflow.Context, run Run) error {
+// newPool is a pool whose loop does not run yet.
+func newPool(ctx workflow.Context, run Run) *pool {
 	p := &pool{Run: unpack(run), Loop: loop.New(ctx), evacuations: map[int]workflow.ChildWorkflowFuture{}}
 	p.OnUndelivered(p.undelivered)
 	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation =
 		members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
 	p.scaling = scaling{pool: p}
+	return p
+}
+
+// Workflow is the workflow of a pool.
+func Workflow(ctx workflow.Context, run Run) error {
+	p := newPool(ctx, run)
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Scale.Clamp(p.Spec.Pool.Size)
 	}

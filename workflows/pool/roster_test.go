@@ -5,20 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	sdk "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/workflows/internal/loop"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.T) {
-	env := workflowtest.NewEnvironment(nil, sdk.Options{})
-	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
-		p.throttle = throttle{p}
+	inWorkflow(t, poolOf(1), func(p *pool) {
 		p.ensure(0).RunID = "run"
 		report := api.RosterEntry{RunID: "run", Incarnation: 1, State: lifecycle.Stopping}
 		last := report
@@ -39,9 +32,7 @@ func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.
 		report.Incarnation = 2
 		p.workerChanged(report)
 		require.Equal(t, lifecycle.Starting, p.slot(0).State, "the number outlasts their reports")
-		return nil
 	})
-	require.NoError(t, env.GetWorkflowError())
 }
 
 func TestTheRosterCutsNoEndpoint(t *testing.T) {
