@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"sync"
 	"testing"
@@ -30,7 +31,8 @@ type workerEnv struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
 	*workflowtest.Script
-	runs int
+	runs  int
+	every int // a new run begins after so many iterations; 0 is never
 
 	starts, stops, probes int
 	stateSize             int    // of the newest run's input, in bytes of JSON
@@ -107,8 +109,20 @@ func newWorkerEnv(t *testing.T) *workerEnv {
 	return s
 }
 
+// throughRuns plays a story with a new run every so many iterations; 0 is never.
+func throughRuns(t *testing.T, every []int, story func(t *testing.T, s *workerEnv)) {
+	for _, n := range every {
+		t.Run(fmt.Sprintf("a new run every %d iterations", n), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.every = n
+			story(t, s)
+		})
+	}
+}
+
 // run executes the workflow until it completes, through as many runs as it takes.
 func (s *workerEnv) run(run Run) {
+	run.ContinueEvery = max(run.ContinueEvery, s.every)
 	now := s.Begin
 	err := workflowtest.Execute(s.t, api.WorkflowWorker, &run, func() *testsuite.TestWorkflowEnvironment {
 		s.runs++

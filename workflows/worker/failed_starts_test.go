@@ -17,79 +17,71 @@ import (
 )
 
 func TestEachFailedStartIsInTheHistory(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			var asked []string
-			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-				asked = append(asked, fmt.Sprintf("#%d after %d failures", r.Incarnation, r.Failures))
-				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
-					string(api.CodeStartFailed), nil, api.StartFailedDetails{Usage: api.Usage{Requests: 2, Failed: 1}})
-			}
-			s.At(time.Hour, func() {
-				st := s.state()
-				require.EqualValues(t, 20, s.metrics().RequestsServed, "two calls of each process, before it ended")
-				require.EqualValues(t, 10, s.metrics().RequestsFailed)
-				require.Equal(t, lifecycle.Failed, st.State)
-				require.EqualValues(t, 10, st.Incarnation)
-				require.Contains(t, st.Reason, "Gave up after 10 failures")
-				require.Equal(t, map[string]int64{"start_failed": 9}, s.metrics().RestartsByReason)
-				failed := 0
-				for _, step := range s.history() {
-					if step.Event == lifecycle.StartFailed {
-						failed++
-						require.EqualValues(t, failed, step.Incarnation)
-						require.Contains(t, step.Reason, "the model file is missing")
-					}
+	throughRuns(t, []int{0, 1, 2, 3, 5, 7, 11}, func(t *testing.T, s *workerEnv) {
+		var asked []string
+		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+			asked = append(asked, fmt.Sprintf("#%d after %d failures", r.Incarnation, r.Failures))
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing",
+				string(api.CodeStartFailed), nil, api.StartFailedDetails{Usage: api.Usage{Requests: 2, Failed: 1}})
+		}
+		s.At(time.Hour, func() {
+			st := s.state()
+			require.EqualValues(t, 20, s.metrics().RequestsServed, "two calls of each process, before it ended")
+			require.EqualValues(t, 10, s.metrics().RequestsFailed)
+			require.Equal(t, lifecycle.Failed, st.State)
+			require.EqualValues(t, 10, st.Incarnation)
+			require.Contains(t, st.Reason, "Gave up after 10 failures")
+			require.Equal(t, map[string]int64{"start_failed": 9}, s.metrics().RestartsByReason)
+			failed := 0
+			for _, step := range s.history() {
+				if step.Event == lifecycle.StartFailed {
+					failed++
+					require.EqualValues(t, failed, step.Incarnation)
+					require.Contains(t, step.Reason, "the model file is missing")
 				}
-				require.Equal(t, 10, failed)
-			})
-			run := standalone()
-			run.ContinueEvery = every
-			s.runThrough(run)
-			require.Len(t, asked, 10)
-			require.Equal(t, "#1 after 0 failures", asked[0])
-			require.Equal(t, "#10 after 9 failures", asked[9])
+			}
+			require.Equal(t, 10, failed)
 		})
-	}
+		s.runThrough(standalone())
+		require.Len(t, asked, 10)
+		require.Equal(t, "#1 after 0 failures", asked[0])
+		require.Equal(t, "#10 after 9 failures", asked[9])
+	})
 }
 
 func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			var began []time.Duration
-			s.failStarts(func(api.StartRequest) bool {
-				began = append(began, s.env.Now().Sub(s.Begin))
-				return true
-			})
-			s.At(10*time.Second, s.signal(api.SignalStartPermitted,
-				api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
-			s.At(time.Hour, func() {
-				require.Equal(t, lifecycle.Failed, s.state().State)
-				s.signal(api.SignalEnd, api.Control{})()
-			})
-			run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
-			run.StartsPaused, run.ContinueEvery = "breaker open", every
-			s.run(run)
-			require.Len(t, began, 6)
-			for i := 1; i < len(began); i++ {
-				require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
-			}
-			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
-			var story []string
-			numbers := map[int64]bool{}
-			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-				e := m.(api.RosterEntry)
-				numbers[e.ReportSeq] = true
-				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
-			}
-			// The stage takes messages of one moment in any order.
-			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story,
-				"the last is its farewell")
-			require.Len(t, numbers, len(story), "so that the pool knows their order")
+	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, s *workerEnv) {
+		var began []time.Duration
+		s.failStarts(func(api.StartRequest) bool {
+			began = append(began, s.env.Now().Sub(s.Begin))
+			return true
 		})
-	}
+		s.At(10*time.Second, s.signal(api.SignalStartPermitted,
+			api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+		s.At(time.Hour, func() {
+			require.Equal(t, lifecycle.Failed, s.state().State)
+			s.signal(api.SignalEnd, api.Control{})()
+		})
+		run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
+		run.StartsPaused = "breaker open"
+		s.run(run)
+		require.Len(t, began, 6)
+		for i := 1; i < len(began); i++ {
+			require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
+		}
+		require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
+		var story []string
+		numbers := map[int64]bool{}
+		for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+			e := m.(api.RosterEntry)
+			numbers[e.ReportSeq] = true
+			story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
+		}
+		// The stage takes messages of one moment in any order.
+		require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story,
+			"the last is its farewell")
+		require.Len(t, numbers, len(story), "so that the pool knows their order")
+	})
 }
 
 // Not that of the spec that it replaces, which may allow ten failures.

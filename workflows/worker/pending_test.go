@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,28 +12,23 @@ import (
 )
 
 func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			run := inPool(func(*spec.Spec) {})
-			run.ContinueEvery = every
-			s.watchScript[1] = crash(time.Minute)
-			s.At(30*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
-			s.At(2*time.Minute, func() {
-				require.Equal(t, lifecycle.Pending, s.state().State)
-				require.Equal(t, "too many starts failed", s.state().Reason)
-				require.Equal(t, []any{api.StartRequested{Slot: 0, Incarnation: 2}}, s.signalsOf(api.SignalStartRequested))
-				s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 2})()
-			})
-			s.At(3*time.Minute, func() {
-				require.Equal(t, lifecycle.Ready, s.state().State)
-				require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
-				s.signal(api.SignalEnd, api.Control{})()
-			})
-			s.run(run)
-			require.Equal(t, 2, s.counted(&s.starts))
+	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, s *workerEnv) {
+		s.watchScript[1] = crash(time.Minute)
+		s.At(30*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
+		s.At(2*time.Minute, func() {
+			require.Equal(t, lifecycle.Pending, s.state().State)
+			require.Equal(t, "too many starts failed", s.state().Reason)
+			require.Equal(t, []any{api.StartRequested{Slot: 0, Incarnation: 2}}, s.signalsOf(api.SignalStartRequested))
+			s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 2})()
 		})
-	}
+		s.At(3*time.Minute, func() {
+			require.Equal(t, lifecycle.Ready, s.state().State)
+			require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
+			s.signal(api.SignalEnd, api.Control{})()
+		})
+		s.run(inPool(func(*spec.Spec) {}))
+		require.Equal(t, 2, s.counted(&s.starts))
+	})
 }
 
 // A restart in place waits for its turn by the rate; an open breaker does not hold it.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -21,40 +20,35 @@ func resettable() Run {
 }
 
 func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
-				require.Equal(t, "t.0.1.1", r.LeaseID)
-				require.EqualValues(t, 1, r.Incarnation)
-				return api.ResetResult{Usage: api.Usage{Requests: 3}}, nil
-			}
-			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
-			s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("10 calls in a row failed")))
-			var late, next *workflowtest.UpdateResult
-			s.At(10*time.Second, func() {
-				require.Nil(t, s.ready(1).Lease, "the same process")
-				require.EqualValues(t, 3, s.metrics().RequestsServed)
-				require.Empty(t, s.metrics().RestartsByReason)
-				late = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-				next = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
-			})
-			s.At(11*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2"}))
-			s.At(12*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "the reset is a passed probe") })
-			s.At(13*time.Second, s.cancel)
-			run := resettable()
-			run.ContinueEvery = every
-			s.run(run)
-			requireRefused(t, late, api.CodeLeaseFenced)
-			require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
-			require.Equal(t, []lifecycle.EventKind{
-				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed,
-				lifecycle.Checkout,
-			}, s.events()[:6])
-			require.Contains(t, s.history()[3].Reason, `lease t.0.1.1 of "me" expired`)
-			require.Contains(t, s.history()[4].Reason, "process reset")
+	throughRuns(t, []int{0, 1, 2, 3, 5, 7, 11}, func(t *testing.T, s *workerEnv) {
+		s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
+			require.Equal(t, "t.0.1.1", r.LeaseID)
+			require.EqualValues(t, 1, r.Incarnation)
+			return api.ResetResult{Usage: api.Usage{Requests: 3}}, nil
+		}
+		s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+		s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("10 calls in a row failed")))
+		var late, next *workflowtest.UpdateResult
+		s.At(10*time.Second, func() {
+			require.Nil(t, s.ready(1).Lease, "the same process")
+			require.EqualValues(t, 3, s.metrics().RequestsServed)
+			require.Empty(t, s.metrics().RestartsByReason)
+			late = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+			next = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 		})
-	}
+		s.At(11*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2"}))
+		s.At(12*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "the reset is a passed probe") })
+		s.At(13*time.Second, s.cancel)
+		s.run(resettable())
+		requireRefused(t, late, api.CodeLeaseFenced)
+		require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
+		require.Equal(t, []lifecycle.EventKind{
+			lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed,
+			lifecycle.Checkout,
+		}, s.events()[:6])
+		require.Contains(t, s.history()[3].Reason, `lease t.0.1.1 of "me" expired`)
+		require.Contains(t, s.history()[4].Reason, "process reset")
+	})
 }
 
 func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -38,34 +37,29 @@ func reasons(history []lifecycle.Transition) string {
 }
 
 func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3, 5, 7} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
-			run.ContinueEvery = every
-			for m := 1; m <= 130; m++ {
-				s.At(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
-			}
-			s.At(59*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
-			s.At(61*time.Minute, func() {
-				st := s.state()
-				require.EqualValues(t, 2, st.Incarnation)
-				require.Equal(t, 1002, st.PID)
-				require.Empty(t, st.Draining)
-				require.Equal(t, api.CauseUptime, st.LastRotation.Cause)
-			})
-			s.At(131*time.Minute, func() {
-				m := s.metrics()
-				require.EqualValues(t, 2, m.Rotations)
-				require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
-				require.Empty(t, m.RestartsByReason)
-				require.Contains(t, reasons(s.history()), "up for 1h (limit 1h, rotation.max_uptime)")
-			})
-			s.runThrough(run)
-			require.Equal(t, 3, s.counted(&s.starts))
-			require.Equal(t, 3, s.counted(&s.stops))
+	throughRuns(t, []int{0, 1, 2, 3, 5, 7}, func(t *testing.T, s *workerEnv) {
+		for m := 1; m <= 130; m++ {
+			s.At(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+		}
+		s.At(59*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
+		s.At(61*time.Minute, func() {
+			st := s.state()
+			require.EqualValues(t, 2, st.Incarnation)
+			require.Equal(t, 1002, st.PID)
+			require.Empty(t, st.Draining)
+			require.Equal(t, api.CauseUptime, st.LastRotation.Cause)
 		})
-	}
+		s.At(131*time.Minute, func() {
+			m := s.metrics()
+			require.EqualValues(t, 2, m.Rotations)
+			require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
+			require.Empty(t, m.RestartsByReason)
+			require.Contains(t, reasons(s.history()), "up for 1h (limit 1h, rotation.max_uptime)")
+		})
+		s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+		require.Equal(t, 3, s.counted(&s.starts))
+		require.Equal(t, 3, s.counted(&s.stops))
+	})
 }
 
 func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
@@ -141,40 +135,35 @@ func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 }
 
 func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			s := newWorkerEnv(t)
-			run := inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
-			run.ContinueEvery = every
-			s.At(80*time.Minute, func() {
-				require.EqualValues(t, 1, s.state().Incarnation)
-				require.Equal(t, lifecycle.Ready, s.state().State)
-				asked := s.signalsOf(api.SignalRotationRequest)
-				require.InDelta(t, 20/5, len(asked), 1, "it asks again every five minutes: a request or a grant may get lost")
-				for _, again := range asked {
-					require.Equal(t, asked[0], again)
-				}
-				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
-			})
-			s.At(92*time.Minute, func() {
-				require.EqualValues(t, 1, s.state().Incarnation)
-				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
-			})
-			s.At(100*time.Minute, func() {
-				require.EqualValues(t, 2, s.state().Incarnation)
-				done := s.signalsOf(api.SignalRotationDone)
-				require.Equal(t, api.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
-				for _, m := range s.signalsOf(api.SignalWorkerChanged) {
-					entry := m.(api.RosterEntry)
-					if entry.Incarnation > 1 {
-						require.Equal(t, lifecycle.Ready, entry.State, "the pool never learns of it out of service")
-					}
-				}
-				s.signal(api.SignalEnd, api.Control{})()
-			})
-			s.run(run)
+	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, s *workerEnv) {
+		s.At(80*time.Minute, func() {
+			require.EqualValues(t, 1, s.state().Incarnation)
+			require.Equal(t, lifecycle.Ready, s.state().State)
+			asked := s.signalsOf(api.SignalRotationRequest)
+			require.InDelta(t, 20/5, len(asked), 1, "it asks again every five minutes: a request or a grant may get lost")
+			for _, again := range asked {
+				require.Equal(t, asked[0], again)
+			}
+			s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
 		})
-	}
+		s.At(92*time.Minute, func() {
+			require.EqualValues(t, 1, s.state().Incarnation)
+			s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
+		})
+		s.At(100*time.Minute, func() {
+			require.EqualValues(t, 2, s.state().Incarnation)
+			done := s.signalsOf(api.SignalRotationDone)
+			require.Equal(t, api.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
+			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+				entry := m.(api.RosterEntry)
+				if entry.Incarnation > 1 {
+					require.Equal(t, lifecycle.Ready, entry.State, "the pool never learns of it out of service")
+				}
+			}
+			s.signal(api.SignalEnd, api.Control{})()
+		})
+		s.run(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+	})
 }
 
 func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *testing.T) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -26,9 +25,8 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 		"calls past the gateway were sent":  {used(12, 1, 90), used(4, 2, 100), *used(12, 2, 100)},
 		"the host says nothing":             {used(3, 1, 30), nil, *used(3, 1, 30)},
 	} {
-		for _, every := range []int{0, 1, 3} {
-			t.Run(fmt.Sprintf("%s, a new run every %d iterations", name, every), func(t *testing.T) {
-				s := newWorkerEnv(t)
+		t.Run(name, func(t *testing.T) {
+			throughRuns(t, []int{0, 1, 3}, func(t *testing.T, s *workerEnv) {
 				f := crash(10 * time.Second)
 				f.result.Usage = c.seen
 				s.watchScript[1] = f
@@ -43,11 +41,9 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 						TotalMS: m.TotalCallTimeMS})
 					require.EqualValues(t, 2, s.state().Incarnation)
 				})
-				run := standalone()
-				run.ContinueEvery = every
-				s.runThrough(run)
+				s.runThrough(standalone())
 			})
-		}
+		})
 	}
 }
 
