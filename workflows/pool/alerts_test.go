@@ -47,10 +47,9 @@ func TestAnAlertOfAStateThatDoesNotRecordItIsRaised(t *testing.T) {
 		require.Equal(t, []alert{{api.AlertWorkerGaveUp, "/pools/t/workers/0"}}, run.Raised)
 		run.Raised, before = nil, len(p.emitted)
 	}
-	p.stopAt(40 * time.Second)
 	run := poolOf(1)
 	run.Spec.Pool.Command = []string{neverStarts}
-	p.run(run)
+	p.runUntil(40*time.Second, run)
 	require.Equal(t, 2, p.runs)
 	require.Equal(t, []string{`/pools/t/workers/0 alert.raised ` + gaveUp, `/pools/t/workers/0 alert.cleared ` + gaveUp},
 		p.emitted[before:])

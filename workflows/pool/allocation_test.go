@@ -2,7 +2,6 @@ package pool
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -31,42 +30,38 @@ func TestASmallChangeOfAShareIsNotReported(t *testing.T) {
 }
 
 func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			p := newFakePool(t)
-			run := poolOf(3)
-			run.ContinueEvery = every
-			run.Spec.Resources.Allocation = "equal"
-			p.rebalanceResult = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
-				if len(r.Processes) == 1 {
-					return api.RebalanceResult{}, errors.New("it does not want to")
-				}
-				var result api.RebalanceResult
-				for _, one := range r.Processes {
-					result.Shares = append(result.Shares, api.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
-				}
-				return result, nil
+	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, p *fakePool) {
+		run := poolOf(3)
+		run.Spec.Resources.Allocation = "equal"
+		p.rebalanceResult = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
+			if len(r.Processes) == 1 {
+				return api.RebalanceResult{}, errors.New("it does not want to")
 			}
-			p.At(4*time.Second, func() { p.placeOn("a", "a", "b") })
-			p.At(time.Minute, func() {
-				require.Equal(t, 2, p.rebalances())
-				s := p.status()
-				require.Len(t, s.Shares, 2)
-				require.Equal(t, "t/0", s.Shares[0].Worker)
-				require.True(t, s.Shares[1].Applied)
-				require.Contains(t, s.AllocationProblem, "host b did not split its budget: it does not want to")
-			})
-			p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
-			p.runUntil(12*time.Minute, run)
-			require.ElementsMatch(t, []string{
-				`/pools/t/workers/0 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
-				`/pools/t/workers/1 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
-			}, p.emitted)
-			for i, times := range []int{1, 1, 0} {
-				require.Len(t, p.workers[i].timesOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+			var result api.RebalanceResult
+			for _, one := range r.Processes {
+				result.Shares = append(result.Shares, api.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
 			}
+			return result, nil
+		}
+		p.At(4*time.Second, func() { p.placeOn("a", "a", "b") })
+		p.At(time.Minute, func() {
+			require.Equal(t, 2, p.rebalances())
+			s := p.status()
+			require.Len(t, s.Shares, 2)
+			require.Equal(t, "t/0", s.Shares[0].Worker)
+			require.True(t, s.Shares[1].Applied)
+			require.Contains(t, s.AllocationProblem, "host b did not split its budget: it does not want to")
 		})
-	}
+		p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
+		p.runUntil(12*time.Minute, run)
+		require.ElementsMatch(t, []string{
+			`/pools/t/workers/0 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
+			`/pools/t/workers/1 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
+		}, p.emitted)
+		for i, times := range []int{1, 1, 0} {
+			require.Len(t, p.workers[i].timesOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+		}
+	})
 }
 
 func TestSharesEndWithTheirWorkersAndWithTheAllocation(t *testing.T) {

@@ -78,10 +78,8 @@ func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.
 	p.refuse = 5 // 2, 4, 8, 16 and 32 seconds apart
 	p.At(60*time.Second, func() { require.Zero(t, p.status().Ready) })
 	p.At(70*time.Second, func() { require.Equal(t, 1, p.status().Ready) })
-	p.stopAt(71 * time.Second)
-	run := poolOf(1)
-	run.ContinueEvery = 1
-	p.run(run)
+	p.every = 1
+	p.runUntil(71*time.Second, poolOf(1))
 	require.Equal(t, 5, p.refused)
 	require.GreaterOrEqual(t, p.runs, 5, "a run continues as new while a start waits")
 }

@@ -26,12 +26,10 @@ func (p *fakePool) requestRotationAt(when time.Duration, number int) {
 
 func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 	for _, budget := range []int{1, 2} {
-		for _, every := range []int{0, 1, 2, 3, 5} {
-			t.Run(fmt.Sprintf("max_unavailable %d, a new run every %d iterations", budget, every), func(t *testing.T) {
-				p := newFakePool(t)
+		t.Run(fmt.Sprintf("max_unavailable %d", budget), func(t *testing.T) {
+			throughRuns(t, []int{0, 1, 2, 3, 5}, func(t *testing.T, p *fakePool) {
 				run := poolOf(6)
 				run.Spec.Rotation.MaxUnavailable = budget
-				run.ContinueEvery = every
 				for i := range 6 {
 					p.requestRotationAt(5*time.Second, i)
 					p.requestRotationAt(5*time.Second+500*time.Millisecond, i) // said twice, meant once
@@ -45,7 +43,7 @@ func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 				p.runUntil(2*time.Minute, run)
 				require.Equal(t, budget, p.peak)
 			})
-		}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -34,7 +35,8 @@ type fakePool struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
 	*workflowtest.Script
-	runs int
+	runs  int
+	every int // a new run begins after so many iterations; 0 is never
 
 	workers map[int]*fakeWorker // the newest of each slot
 	started []worker.Run        // the inputs of all workers ever started, in order
@@ -119,8 +121,20 @@ func inWorkflow(t *testing.T, run Run, test func(p *pool)) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
+// throughRuns plays a story with a new run every so many iterations; 0 is never.
+func throughRuns(t *testing.T, every []int, story func(t *testing.T, p *fakePool)) {
+	for _, n := range every {
+		t.Run(fmt.Sprintf("a new run every %d iterations", n), func(t *testing.T) {
+			p := newFakePool(t)
+			p.every = n
+			story(t, p)
+		})
+	}
+}
+
 // run executes the workflow until it completes, through as many runs as it takes.
 func (p *fakePool) run(run Run) {
+	run.ContinueEvery = max(run.ContinueEvery, p.every)
 	now := p.Begin
 	err := workflowtest.Execute(p.t, api.WorkflowPool, run, func() *testsuite.TestWorkflowEnvironment {
 		p.runs++

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -22,33 +21,27 @@ func (p *fakePool) numbers() (numbers []int) {
 }
 
 func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3, 5} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			p := newFakePool(t)
-			p.leases = map[int]bool{0: false, 1: false, 3: true, 5: true}
-			p.At(5*time.Second, func() { p.workers[2].rest(lifecycle.Failed, "gave up") })
-			p.At(5*time.Second, func() { p.workers[4].report(lifecycle.Degraded) })
-			p.UpdateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
-			p.At(20*time.Second, func() { require.Equal(t, []int{0, 1, 3, 5}, p.numbers(), "workers out of service go first") })
-			p.UpdateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
-			p.At(40*time.Second, func() {
-				require.Equal(t, []int{3, 5}, p.numbers(), "then those that no client has leased")
-				require.Equal(t, 2, p.open())
-			})
-			p.UpdateAt(50*time.Second, api.UpdateScale, api.ScaleRequest{Size: 7})
-			p.At(time.Minute, func() {
-				require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, p.numbers(), "new workers get the vacant numbers")
-				require.EqualValues(t, 1, p.workers[3].entry.Incarnation)
-				require.Greater(t, p.workers[0].entry.Incarnation, int64(1), "which are not used twice")
-			})
-			p.At(65*time.Second, func() { p.setLeases(nil) })
-			p.UpdateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
-			p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down even while nobody answers") })
-			p.stopAt(2 * time.Minute)
-			run := poolOf(6)
-			run.ContinueEvery = every
-			p.run(run)
-			require.Zero(t, p.open())
+	throughRuns(t, []int{0, 1, 2, 3, 5}, func(t *testing.T, p *fakePool) {
+		p.leases = map[int]bool{0: false, 1: false, 3: true, 5: true}
+		p.At(5*time.Second, func() { p.workers[2].rest(lifecycle.Failed, "gave up") })
+		p.At(5*time.Second, func() { p.workers[4].report(lifecycle.Degraded) })
+		p.UpdateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+		p.At(20*time.Second, func() { require.Equal(t, []int{0, 1, 3, 5}, p.numbers(), "workers out of service go first") })
+		p.UpdateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+		p.At(40*time.Second, func() {
+			require.Equal(t, []int{3, 5}, p.numbers(), "then those that no client has leased")
+			require.Equal(t, 2, p.open())
 		})
-	}
+		p.UpdateAt(50*time.Second, api.UpdateScale, api.ScaleRequest{Size: 7})
+		p.At(time.Minute, func() {
+			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, p.numbers(), "new workers get the vacant numbers")
+			require.EqualValues(t, 1, p.workers[3].entry.Incarnation)
+			require.Greater(t, p.workers[0].entry.Incarnation, int64(1), "which are not used twice")
+		})
+		p.At(65*time.Second, func() { p.setLeases(nil) })
+		p.UpdateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
+		p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down even while nobody answers") })
+		p.runUntil(2*time.Minute, poolOf(6))
+		require.Zero(t, p.open())
+	})
 }

@@ -373,8 +373,7 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 		p.signalAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: from})
 		p.At(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
 	}
-	p.UpdateAt(15*time.Second, api.UpdateStop, api.Control{})
-	p.run(poolOf(2))
+	p.runUntil(15*time.Second, poolOf(2))
 	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept,
 		"a host without workers is followed by the next one")
 }

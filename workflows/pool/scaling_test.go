@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -41,48 +40,42 @@ func (p *fakePool) requireNumbersAt(when time.Duration, want []int, why string) 
 }
 
 func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 5} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			p := newFakePool(t)
-			p.leases = map[int]bool{}
-			p.demandAt(10*time.Second, "a", 1, 3)
-			p.requireNumbersAt(12*time.Second, []int{0, 1, 2}, "one host wants three")
-			p.demandAt(15*time.Second, "b", 1, 2.5)
-			p.requireNumbersAt(20*time.Second, []int{0, 1, 2, 3, 4, 5}, "both want more together")
-			p.demandAt(30*time.Second, "b", 1, 50)
-			p.At(40*time.Second, func() {
-				require.Len(t, p.numbers(), 8)
-				s := p.status().Scale
-				require.Equal(t, 8, s.Wanted)
-				require.Contains(t, s.Reason, "more than scale.max = 8")
-				require.Len(t, s.Demand, 2)
-				require.Equal(t, 6, s.Decisions[len(s.Decisions)-1].From)
-			})
-			p.demandAt(time.Minute, "b", 1, 0)
-			p.demandAt(time.Minute, "a", 1, 1)
-			p.At(70*time.Second, func() {
-				p.setLeases(map[int]bool{0: false, 1: true, 2: false, 7: false})
-			})
-			p.requireNumbersAt(6*time.Minute-time.Second, []int{0, 1, 2, 3, 4, 5, 6, 7}, "not before down_after")
-			p.At(6*time.Minute+30*time.Second, func() {
-				require.Equal(t, []int{1, 3, 4, 5, 6}, p.numbers(), "those without a lease go, never the highest numbers as a rule")
-				require.Contains(t, p.status().Scale.Reason, "but clients have leased all")
-				require.Equal(t, api.ScaleCauseLeased, p.status().Scale.Cause)
-				require.Equal(t, 5, p.open())
-			})
-			p.At(7*time.Minute, func() {
-				leases := maps.Clone(p.leasesNow())
-				leases[4] = false
-				p.setLeases(leases)
-			})
-			p.At(20*time.Minute, func() { require.Equal(t, []int{1, 3, 5, 6}, p.numbers()) })
-			p.stopAt(21 * time.Minute)
-			run := followingPool(2, 8)
-			run.ContinueEvery = every
-			p.run(run)
-			require.Zero(t, p.open())
+	throughRuns(t, []int{0, 1, 2, 5}, func(t *testing.T, p *fakePool) {
+		p.leases = map[int]bool{}
+		p.demandAt(10*time.Second, "a", 1, 3)
+		p.requireNumbersAt(12*time.Second, []int{0, 1, 2}, "one host wants three")
+		p.demandAt(15*time.Second, "b", 1, 2.5)
+		p.requireNumbersAt(20*time.Second, []int{0, 1, 2, 3, 4, 5}, "both want more together")
+		p.demandAt(30*time.Second, "b", 1, 50)
+		p.At(40*time.Second, func() {
+			require.Len(t, p.numbers(), 8)
+			s := p.status().Scale
+			require.Equal(t, 8, s.Wanted)
+			require.Contains(t, s.Reason, "more than scale.max = 8")
+			require.Len(t, s.Demand, 2)
+			require.Equal(t, 6, s.Decisions[len(s.Decisions)-1].From)
 		})
-	}
+		p.demandAt(time.Minute, "b", 1, 0)
+		p.demandAt(time.Minute, "a", 1, 1)
+		p.At(70*time.Second, func() {
+			p.setLeases(map[int]bool{0: false, 1: true, 2: false, 7: false})
+		})
+		p.requireNumbersAt(6*time.Minute-time.Second, []int{0, 1, 2, 3, 4, 5, 6, 7}, "not before down_after")
+		p.At(6*time.Minute+30*time.Second, func() {
+			require.Equal(t, []int{1, 3, 4, 5, 6}, p.numbers(), "those without a lease go, never the highest numbers as a rule")
+			require.Contains(t, p.status().Scale.Reason, "but clients have leased all")
+			require.Equal(t, api.ScaleCauseLeased, p.status().Scale.Cause)
+			require.Equal(t, 5, p.open())
+		})
+		p.At(7*time.Minute, func() {
+			leases := maps.Clone(p.leasesNow())
+			leases[4] = false
+			p.setLeases(leases)
+		})
+		p.At(20*time.Minute, func() { require.Equal(t, []int{1, 3, 5, 6}, p.numbers()) })
+		p.runUntil(21*time.Minute, followingPool(2, 8))
+		require.Zero(t, p.open())
+	})
 }
 
 func TestAnOutageOfTemporalIsNoLackOfDemand(t *testing.T) {
@@ -148,8 +141,7 @@ func TestThePoolGoesToZeroAndBack(t *testing.T) {
 	run.Spec.Scale.IdleToZero = spec.Duration(10 * time.Minute)
 	p.UpdateAt(15*time.Hour+time.Second, api.UpdateApply, api.ApplyRequest{Spec: withRedis(run.Spec)})
 	p.At(16*time.Hour, func() { require.Empty(t, p.numbers(), "another store has the sessions") })
-	p.stopAt(17 * time.Hour)
-	p.run(run)
+	p.runUntil(17*time.Hour, run)
 }
 
 func TestObserveOnlyRecordsTheSize(t *testing.T) {
@@ -162,10 +154,9 @@ func TestObserveOnlyRecordsTheSize(t *testing.T) {
 		require.Len(t, p.status().Scale.Decisions, 10)
 		require.True(t, p.status().Scale.Decisions[0].Observed)
 	})
-	p.stopAt(2 * time.Minute)
 	run := followingPool(1, 4)
 	run.Spec.Policy.Mode = spec.PolicyObserve
-	p.run(run)
+	p.runUntil(2*time.Minute, run)
 }
 
 func TestScaleSetsTheSizeWithinTheBoundsAndTheBounds(t *testing.T) {

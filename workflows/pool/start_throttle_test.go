@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,56 +18,51 @@ func (p *fakePool) startsEnded(number int, all, failed int64) {
 }
 
 func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
-	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
-			p := newFakePool(t)
-			run := poolOf(3)
-			run.ContinueEvery = every
-			p.At(5*time.Second, func() { p.startsEnded(0, 3, 2) })
-			p.At(6*time.Second, func() { p.startsEnded(1, 3, 2) })
-			p.At(7*time.Second, func() {
-				require.Empty(t, p.status().StartsPaused, "four failures are not enough")
-				p.workers[2].entry.State, p.workers[2].entry.ReasonCode = lifecycle.Pending, api.ReasonBackoff
-				p.startsEnded(2, 2, 1)
-			})
-			wish := func(when time.Duration, number int) {
-				p.signalAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
-			}
-			wish(8*time.Second, 0)
-			wish(9*time.Second, 1)
-			p.At(10*time.Second, func() {
-				require.NotEmpty(t, p.status().StartsPaused)
-				held := p.status().Workers[2]
-				require.Equal(t, api.ReasonBreaker, held.ReasonCode, "its wait for the breaker does not change its state")
-				require.Equal(t, startsPausedReason, held.Reason)
-				for i := range 3 {
-					require.Len(t, p.workers[i].timesOf(api.SignalStartsPaused), 1, "worker %d", i)
-				}
-				require.Empty(t, p.workers[0].timesOf(api.SignalStartPermitted))
-			})
-			p.At(50*time.Second, func() {
-				require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1)
-				require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted), "one tries for all")
-				p.startsEnded(0, 12, 10) // it fails eight times and then succeeds
-			})
-			p.At(55*time.Second, func() {
-				require.Empty(t, p.status().StartsPaused)
-				require.Equal(t, api.ReasonBackoff, p.status().Workers[2].ReasonCode)
-				require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1)
-				require.Len(t, p.workers[1].timesOf(api.SignalStartsPaused), 2)
-				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsPaused).Reason)
-			})
-			p.runUntil(time.Minute, run)
-			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
-			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
-			require.Equal(t, []string{
-				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`,
-				`/pools/t alert.raised {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
-				`/pools/t pool.released {"reason":"starts are no longer held"}`,
-				`/pools/t alert.cleared {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
-			}, p.emitted)
+	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, p *fakePool) {
+		p.At(5*time.Second, func() { p.startsEnded(0, 3, 2) })
+		p.At(6*time.Second, func() { p.startsEnded(1, 3, 2) })
+		p.At(7*time.Second, func() {
+			require.Empty(t, p.status().StartsPaused, "four failures are not enough")
+			p.workers[2].entry.State, p.workers[2].entry.ReasonCode = lifecycle.Pending, api.ReasonBackoff
+			p.startsEnded(2, 2, 1)
 		})
-	}
+		wish := func(when time.Duration, number int) {
+			p.signalAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
+		}
+		wish(8*time.Second, 0)
+		wish(9*time.Second, 1)
+		p.At(10*time.Second, func() {
+			require.NotEmpty(t, p.status().StartsPaused)
+			held := p.status().Workers[2]
+			require.Equal(t, api.ReasonBreaker, held.ReasonCode, "its wait for the breaker does not change its state")
+			require.Equal(t, startsPausedReason, held.Reason)
+			for i := range 3 {
+				require.Len(t, p.workers[i].timesOf(api.SignalStartsPaused), 1, "worker %d", i)
+			}
+			require.Empty(t, p.workers[0].timesOf(api.SignalStartPermitted))
+		})
+		p.At(50*time.Second, func() {
+			require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1)
+			require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted), "one tries for all")
+			p.startsEnded(0, 12, 10) // it fails eight times and then succeeds
+		})
+		p.At(55*time.Second, func() {
+			require.Empty(t, p.status().StartsPaused)
+			require.Equal(t, api.ReasonBackoff, p.status().Workers[2].ReasonCode)
+			require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1)
+			require.Len(t, p.workers[1].timesOf(api.SignalStartsPaused), 2)
+			require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsPaused).Reason)
+		})
+		p.runUntil(time.Minute, poolOf(3))
+		tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
+		require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
+		require.Equal(t, []string{
+			`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`,
+			`/pools/t alert.raised {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
+			`/pools/t pool.released {"reason":"starts are no longer held"}`,
+			`/pools/t alert.cleared {"alert":"starts_held","reason":"` + startsPausedReason + `"}`,
+		}, p.emitted)
+	})
 }
 
 func TestANewSpecClosesTheBreaker(t *testing.T) {
