@@ -29,7 +29,7 @@ type DataPlane interface {
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Suspend takes an incarnation out of service until EndSuspension; see api.SuspendRequest.
 	Suspend(ctx context.Context, r api.SuspendRequest) api.SuspendResult
-	EndSuspension(ctx context.Context, r api.ResumeRequest) api.SuspendResult
+	EndSuspension(ctx context.Context, r api.ResumeRequest) api.ResumeResult
 	// Suspension returns the newest suspension of an incarnation, nil if there was none.
 	Suspension(worker string, incarnation int64) *api.Suspension
 	// NotifyAt calls notify, once, when an incarnation has served so many calls; 0 is never.

@@ -28,8 +28,8 @@ func (h *Host) Suspend(ctx context.Context, r api.SuspendRequest) (api.SuspendRe
 }
 
 // EndSuspension returns a suspended process to service; see api.ResumeRequest.
-func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.SuspendResult, error) {
-	return order(ctx, h, func(ctx context.Context) api.SuspendResult {
+func (h *Host) EndSuspension(ctx context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
+	return order(ctx, h, func(ctx context.Context) api.ResumeResult {
 		if p, known := h.Processes.Get(r.Worker, r.Incarnation); known && !p.HasEnded() {
 			p.Thaw(r.Generation)
 		}

@@ -31,8 +31,8 @@ func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, e
 func (idleDataPlane) Suspend(context.Context, api.SuspendRequest) api.SuspendResult {
 	return api.SuspendResult{}
 }
-func (idleDataPlane) EndSuspension(context.Context, api.ResumeRequest) api.SuspendResult {
-	return api.SuspendResult{}
+func (idleDataPlane) EndSuspension(context.Context, api.ResumeRequest) api.ResumeResult {
+	return api.ResumeResult{}
 }
 func (idleDataPlane) Suspension(string, int64) *api.Suspension { return nil }
 

@@ -17,13 +17,12 @@ type SuspendRequest struct {
 	Reason      string        `json:"reason,omitempty"`
 }
 
-// SuspendResult is the end of a SuspendRequest: unless it was Withdrawn, no call is in flight and the lease has ended.
-// Or it is that of a ResumeRequest, with the FencedLease of a suspension which had not taken effect.
+// SuspendResult is the end of a SuspendRequest. Unless it was Withdrawn, no call is in flight and the lease has ended.
 type SuspendResult struct {
 	// Withdrawn says that a later request has taken this one's place.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 	FencedLease
-	// Problem is what did not work: a hook failed or takes longer than it may, or the tree could not be frozen.
+	// Problem is what did not work: the hook failed or takes longer than it may, or the tree could not be frozen.
 	Problem string `json:"problem,omitempty"`
 	// Frozen says that the whole process tree is stopped, as the spec's pool.on_suspend says.
 	Frozen bool `json:"frozen,omitempty"`
@@ -61,4 +60,11 @@ type ResumeRequest struct {
 	// HookTimeout.
 	Suspended   bool          `json:"suspended,omitempty"`
 	HookTimeout spec.Duration `json:"hook_timeout,omitempty"`
+}
+
+// ResumeResult is the end of a ResumeRequest. Problem is why the hook failed. FencedLease is that of a suspension which
+// had not taken effect.
+type ResumeResult struct {
+	Problem string `json:"problem,omitempty"`
+	FencedLease
 }

@@ -218,8 +218,8 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	return result
 }
 
-// EndSuspension lets calls start on an incarnation again, after the program's hook; see api.SuspendResult.
-func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.SuspendResult) {
+// EndSuspension lets calls start on an incarnation again, after the program's hook; see api.ResumeResult.
+func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.ResumeResult) {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
 		return result

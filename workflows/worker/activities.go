@@ -156,7 +156,7 @@ func (a activities) suspend(request api.SuspendRequest) {
 
 // resume has the host put the process back into service.
 func (a activities) resume(request api.ResumeRequest) {
-	a.tasks.suspend.Start(a.Loop, repeated(a.onLive(api.ActivityResume,
+	a.tasks.resume.Start(a.Loop, repeated(a.onLive(api.ActivityResume,
 		fmt.Sprintf("put process %d back into service", a.Process.PID),
 		request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)))
 }

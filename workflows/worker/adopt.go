@@ -30,6 +30,7 @@ func (m *monitor) adopt(e api.EpochEnded) bool {
 		m.NextCheckpoint = m.Now()
 	}
 	m.tasks.suspend.Abandon() // a failure is that of the agent before
+	m.tasks.resume.Abandon()
 	if m.leases.isResetting() {
 		if m.tasks.reset.Abandon(); !m.tasks.reset.Ended() {
 			m.activities.reset(m.ResetLease)

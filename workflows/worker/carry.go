@@ -31,7 +31,7 @@ func (w *worker) isIdle() bool {
 	}
 	switch w.Machine.State {
 	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
-		return !w.tasks.probe.Running() && !w.leases.isResetting() && !w.tasks.suspend.Running()
+		return !w.tasks.probe.Running() && !w.leases.isResetting() && !w.tasks.suspend.Running() && !w.tasks.resume.Running()
 	case lifecycle.Pending:
 		return true
 	}

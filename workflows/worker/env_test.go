@@ -62,7 +62,7 @@ type workerEnv struct {
 	onDrain   func(api.DrainRequest) (api.DrainResult, error)
 	onReset   func(api.ResetRequest) (api.ResetResult, error)
 	onSuspend func(api.SuspendRequest) (api.SuspendResult, error)
-	onResume  func(api.ResumeRequest) (api.SuspendResult, error)
+	onResume  func(api.ResumeRequest) (api.ResumeResult, error)
 
 	suspends []api.SuspendRequest
 	resumes  []api.ResumeRequest
@@ -278,14 +278,14 @@ func (s *workerEnv) suspend(_ context.Context, r api.SuspendRequest) (api.Suspen
 	return result, nil
 }
 
-func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.SuspendResult, error) {
+func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	s.resumes = append(s.resumes, r)
 	if s.onResume != nil {
 		return s.onResume(r)
 	}
-	return api.SuspendResult{}, nil
+	return api.ResumeResult{}, nil
 }
 
 func (s *workerEnv) signal(name string, payload any) func() {

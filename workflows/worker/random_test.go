@@ -188,10 +188,10 @@ func (h *randomHosts) use(s *workerEnv) {
 		}
 		return result, nil
 	}
-	s.onResume = func(r api.ResumeRequest) (api.SuspendResult, error) {
+	s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		result := api.SuspendResult{}
+		result := api.ResumeResult{}
 		if h.suspended != "" && !r.Suspended && h.chance(2, "fenced", r.Incarnation) {
 			result.FencedLease = api.FencedLease{LeaseID: h.suspended, CallsCut: 1}
 		}

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -29,6 +28,8 @@ type SuspendState struct {
 	// SuspendGeneration counts suspensions and resumptions, so that a host carries none out that a later one has
 	// replaced.
 	SuspendGeneration int64 `json:"suspend_generation,omitempty"`
+	// SuspendCounted is the generation of the newest suspension whose cut calls are counted.
+	SuspendCounted int64 `json:"suspend_counted,omitempty"`
 	// Resuming says that the host must be notified that a suspension has ended or is withdrawn, for ResumeReason.
 	Resuming     bool   `json:"resuming,omitempty"`
 	ResumeReason string `json:"resume_reason,omitempty"`
@@ -37,7 +38,9 @@ type SuspendState struct {
 // suspender suspends and resumes a worker with a live process.
 type suspender struct {
 	*worker
-	asked string // the lease of the Suspend under way
+	// Of the Suspend under way: its lease and its generation.
+	asked           string
+	askedGeneration int64
 }
 
 // request takes the order to suspend.
@@ -65,12 +68,16 @@ func (s *suspender) reconcile() bool {
 		return true
 	}
 	if r := s.tasks.suspend.Take(); r != nil {
-		s.answered(r)
+		s.suspendEnded(r)
+		return true
+	}
+	if r := s.tasks.resume.Take(); r != nil {
+		s.resumeEnded(r)
 		return true
 	}
 	switch {
 	case s.Resuming:
-		if !s.tasks.suspend.Running() {
+		if !s.tasks.resume.Running() {
 			s.activities.resume(api.ResumeRequest{
 				Process: s.process(), Generation: s.SuspendGeneration, Suspended: s.Machine.State == lifecycle.Suspended,
 				HookTimeout: s.Spec.Health.Timeout,
@@ -103,7 +110,7 @@ func (s *suspender) askHost() {
 		return
 	}
 	s.tasks.suspend.Cancel()
-	s.asked = lease
+	s.asked, s.askedGeneration = lease, s.SuspendGeneration
 	s.activities.suspend(api.SuspendRequest{
 		Process: s.process(), Generation: s.SuspendGeneration, LeaseID: lease,
 		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout,
@@ -115,26 +122,39 @@ func (s *suspender) askHost() {
 // lease.
 func (s *suspender) awaitsReturn() bool { return s.asked != "" && s.Now().Before(s.SuspendUntil) }
 
-// answered takes the host's answer: the process is out of service, or calls may start on it again.
-func (s *suspender) answered(r *loop.Result[api.SuspendResult]) {
+// suspendEnded takes the host's answer: the process is out of service, unless the suspension was withdrawn before.
+func (s *suspender) suspendEnded(r *loop.Result[api.SuspendResult]) {
 	switch {
 	case s.monitor.agentLost(r.Err):
 		return
 	case r.Err != nil:
-		s.warn("the host could not suspend or resume the process; asking again", failure.Message(r.Err))
+		s.warn("the host could not take the process out of service; asking again", failure.Message(r.Err))
 		return
 	case r.Value.Withdrawn:
 		return
 	}
-	s.rotator.recordCutCalls(r.Value.CallsCut)
-	if s.Lease != nil && s.Lease.ID == cmp.Or(r.Value.LeaseID, s.asked) {
-		s.endLease(r.Value.FencedLease)
-	}
-	switch {
-	case s.Resuming:
-		s.resumed(r.Value.Problem)
-	case s.Lease == nil && (s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded):
+	s.takeFenced(r.Value.FencedLease, s.askedGeneration, s.asked)
+	if s.SuspendWanted && s.Lease == nil && !s.isReplaced() &&
+		(s.Machine.State == lifecycle.Ready || s.Machine.State == lifecycle.Degraded) {
 		s.complete(&r.Value)
+	}
+}
+
+// isReplaced reports whether the Suspend that has ended is of an earlier generation than the newest order: its process
+// is in service again, or will be.
+func (s *suspender) isReplaced() bool {
+	return s.askedGeneration != s.SuspendGeneration
+}
+
+// takeFenced takes the lease that the host has ended for the suspension of a generation. It may learn of it twice: by
+// the suspension, and by the resumption that withdraws it.
+func (s *suspender) takeFenced(r api.FencedLease, generation int64, lease string) {
+	if generation > s.SuspendCounted {
+		s.SuspendCounted = generation
+		s.rotator.recordCutCalls(r.CallsCut)
+	}
+	if s.Lease != nil && s.Lease.ID == lease {
+		s.endLease(r)
 	}
 }
 
@@ -184,9 +204,7 @@ func (s *suspender) beginResume(reason string) {
 	default:
 		ordered := suspended || !s.SuspendUntil.IsZero()
 		s.drop()
-		if ordered { // at the host, which answers this order with the lease and the calls that it has ended for that one
-			s.tasks.suspend.Reset()
-			s.asked = ""
+		if ordered { // at the host
 			s.SuspendGeneration++
 			s.Resuming, s.ResumeReason = true, reason
 		}
@@ -198,13 +216,23 @@ func (s *suspender) beginResume(reason string) {
 	}
 }
 
-// resumed records that the suspension has ended.
-func (s *suspender) resumed(problem string) {
+// resumeEnded takes the host's answer: calls may start on the process again.
+func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
+	switch {
+	case s.monitor.agentLost(r.Err):
+		return
+	case r.Err != nil:
+		s.warn("the host could not resume the process; asking again", failure.Message(r.Err))
+		return
+	}
 	reason := s.ResumeReason
 	s.Resuming, s.ResumeReason = false, ""
+	if r.Value.LeaseID != "" {
+		s.takeFenced(r.Value.FencedLease, s.SuspendGeneration-1, r.Value.LeaseID)
+	}
 	if s.Machine.State == lifecycle.Suspended {
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended
 	}
-	s.recordProblem(problem)
+	s.recordProblem(r.Value.Problem)
 }

@@ -146,10 +146,9 @@ func requireRefused(t *testing.T, r *workflowtest.UpdateResult, code api.Code) {
 // The suspension is withdrawn when its host has cut a call and fenced the lease, and no run gets the host's answer to
 // it.
 func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
-	for name, c := range map[string]struct{ answered, together, continues bool }{
+	for name, c := range map[string]struct{ answered, continues bool }{
 		"the answer to the suspension is lost": {},
 		"both answers arrive":                  {answered: true},
-		"the first one with the order":         {answered: true, together: true},
 		"the answers reach two runs":           {answered: true, continues: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,23 +156,18 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2,
 				Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
 			s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
-				if c.together {
-					s.env.SignalWorkflowSkippingWorkflowTask(api.SignalResume, api.Control{})
-				}
 				if c.answered {
 					return api.SuspendResult{FencedLease: fenced}, nil
 				}
 				return api.SuspendResult{Withdrawn: true}, nil
 			}
-			s.onResume = func(r api.ResumeRequest) (api.SuspendResult, error) {
+			s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
 				require.False(t, r.Suspended)
-				return api.SuspendResult{FencedLease: fenced}, nil
+				return api.ResumeResult{FencedLease: fenced}, nil
 			}
 			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 			s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
-			if !c.together {
-				s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
-			}
+			s.At(11*time.Second, s.signal(api.SignalResume, api.Control{}))
 			if c.continues {
 				s.OverdueAt(14 * time.Second) // between the answers
 			}
@@ -184,7 +178,6 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 				require.EqualValues(t, 2, s.metrics().CallsCut)
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				require.NotContains(t, s.events(), lifecycle.Suspend)
-				require.NotEmpty(t, s.resumes, "the host is notified")
 			})
 			run := suspending(s)
 			s.slow[api.ActivityResume] = 5 * time.Second // the answer to the suspension comes first

@@ -43,7 +43,8 @@ type tasks struct {
 	drain         loop.Call[api.DrainResult]
 	stop          loop.Call[api.StopResult]
 	reset         loop.Call[api.ResetResult]
-	suspend       loop.Call[api.SuspendResult] // or a Resume: the newer order replaces the older one
+	suspend       loop.Call[api.SuspendResult]
+	resume        loop.Call[api.ResumeResult]
 
 	wait       loop.Timer // before a pending start
 	checkpoint loop.Timer // before the next health checkpoint
@@ -61,7 +62,7 @@ type task interface {
 
 // ofProcess are the tasks that need the process.
 func (t *tasks) ofProcess() []task {
-	return []task{&t.watch, &t.probe, &t.drain, &t.stop, &t.reset, &t.suspend, &t.checkpoint, &t.lease,
+	return []task{&t.watch, &t.probe, &t.drain, &t.stop, &t.reset, &t.suspend, &t.resume, &t.checkpoint, &t.lease,
 		&t.drainLimit, &t.uptime, &t.retry}
 }
 
