@@ -78,6 +78,13 @@ func TestACallOfOneWorkerNamesIt(t *testing.T) {
 	request, _ := g.last()
 	require.Equal(t, "/v1/pools/p/workers/7/call/tools/call", request.URL.Path)
 	require.Equal(t, "anna", request.Header.Get("Tempool-Session"))
+	raw, err := worker.CallRaw(t.Context(), "echo", []byte("x"))
+	require.NoError(t, err)
+	require.Equal(t, "x", string(raw))
+	for piece, err := range worker.Stream(t.Context(), "echo", []byte("y")) {
+		require.NoError(t, err)
+		require.Equal(t, "y", string(piece))
+	}
 }
 
 func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
@@ -224,6 +231,17 @@ func TestADeadGatewayIsSkipped(t *testing.T) {
 	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
 	require.ErrorIs(t, err, api.ErrUnavailable)
 	require.False(t, transport.MayHaveStarted(err), "a refused connection starts no call")
+}
+
+func TestACallLostAfterSendingIsNotRetried(t *testing.T) {
+	first, second := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	first.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	client := clientOf(t, first, second)
+	chooseFirst(t, client, first)
+	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.True(t, transport.MayHaveStarted(err))
+	require.Zero(t, second.served())
 }
 
 func TestAnAnswerThatIsNotAGatewaysIsUnavailable(t *testing.T) {

@@ -58,7 +58,7 @@ func (l *Lease) Notify(ctx context.Context, method string, in any) error {
 func (l *Lease) send(verb string) sender {
 	return func(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
 		path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+verb, method)
-		if err != nil {
+		if err = cmp.Or(err, body.Err()); err != nil {
 			return nil, err
 		}
 		endpoint := l.state.gateway()

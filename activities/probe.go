@@ -12,7 +12,7 @@ import (
 
 // Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
-	return order(ctx, h, func(ctx context.Context) api.WatchResult {
+	result, err := order(ctx, h, func(ctx context.Context) api.WatchResult {
 		p, ended := h.running(r.Process)
 		if p == nil {
 			return ended
@@ -31,6 +31,7 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 		}
 		return *result
 	})
+	return result, cmp.Or(err, ctx.Err()) // a check that was cut short proves nothing
 }
 
 // check runs one health check. nil says nothing about the process: a call in progress prevented the check, or the

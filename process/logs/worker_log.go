@@ -143,7 +143,7 @@ func (w *workerLog) ready() error {
 	defer w.mu.Unlock()
 	if !w.loaded {
 		w.loaded = true
-		first := w.segments.next() + 1 // a line about dropped ones may come first
+		first := w.segments.next()
 		for i := range w.pending {
 			w.pending[i].Seq += first
 		}

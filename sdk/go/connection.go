@@ -80,7 +80,7 @@ func (c *connection) serve() error {
 		c.worker.serving.Store(c)
 	}
 	err = c.read()
-	c.end(errCancelled) // nobody waits for answers: the host is gone, or has them all
+	c.end(errEnded) // nobody waits for answers: the host is gone, or has them all
 	c.calls.Wait()
 	c.others.Wait()
 	_ = c.out.Close() // on an error the host has closed it
@@ -215,17 +215,20 @@ func (c *connection) hostCall(ctx context.Context, id uint32, method string, par
 		c.forgetHostCall(number)
 		return err
 	}
+	select {
+	case answer := <-answered:
+		answered <- answer
+	case <-ctx.Done():
+	case <-c.life.Done():
+	}
 	var answer hostAnswer
 	select {
-	case answer = <-answered:
-	case <-ctx.Done(): // the answer still comes, and is dropped
-		return context.Cause(ctx)
-	case <-c.life.Done():
-		select {
-		case answer = <-answered: // it came before the end
-		default:
+	case answer = <-answered: // also one that came just before the end
+	default: // else the answer still comes, and is dropped
+		if c.life.Err() != nil {
 			return errClosed
 		}
+		return context.Cause(ctx)
 	}
 	if answer.err != nil || result == nil {
 		return answer.err

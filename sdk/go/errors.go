@@ -52,14 +52,17 @@ var (
 	ErrConflict        = &HostError{Code: "version_conflict", Message: "another call changed the session first"}
 	ErrSessionNotFound = &HostError{Code: "session_not_found", Message: "the session does not exist"}
 	ErrProgramNotFound = &HostError{Code: "program_not_found", Message: "the session has no program with that id"}
-	errClosed          = &HostError{Code: "closed", Message: "the host closed the connection"}
+	errClosed          = &HostError{Code: "closed", Message: "the connection to the host has ended"}
 )
 
 // errOver refuses a piece of a stream whose handler has returned.
 var errOver = errors.New("the handler of this stream has returned")
 
-// errCancelled is the cause of a cancelled call's context.
-var errCancelled = errors.New("the caller cancelled the call")
+// The causes of a cancelled context: of a call by its caller, and of everything else by the end of its connection.
+var (
+	errCancelled = errors.New("the caller cancelled the call")
+	errEnded     = errors.New("the connection to the host has ended")
+)
 
 // panicked is a panic of a handler. Its state is unknown, so the process is replaced.
 type panicked struct {
@@ -101,7 +104,7 @@ func errorPayload(ctx context.Context, err error) []byte {
 	case errors.As(err, &crash):
 		report.Type, report.Traceback, report.Fatal, report.Unhandled = "panic", string(crash.stack), true, true
 	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, errCancelled)):
+		errors.Is(err, errCancelled) || errors.Is(err, errEnded)):
 		report.Code, report.Type = wire.CodeCancelled, "Cancelled"
 	default:
 		report.Unhandled = true

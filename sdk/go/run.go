@@ -123,7 +123,7 @@ func (w *Worker) Serve(ctx context.Context, conn net.Conn, stopping <-chan struc
 	defer close(served)
 	defer context.AfterFunc(ctx, func() {
 		_ = conn.Close() // a pipe in memory closes without an error
-		c.end(errCancelled)
+		c.end(errEnded)
 	})()
 	go func() {
 		select {

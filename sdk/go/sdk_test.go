@@ -261,3 +261,26 @@ func TestOnlyErrorsThatTheProgramDoesNotRaiseOnPurposeAreUnhandled(t *testing.T)
 		require.Equal(t, want, failure.Unhandled, name)
 	}
 }
+
+// A host call ends with its connection, and so does one that a goroutine makes after that.
+func TestAHostCallEndsWithItsConnection(t *testing.T) {
+	fresh(t)
+	ended, asked := make(chan error, 2), make(chan struct{})
+	Method("ask", func(ctx context.Context, _ any) (any, error) {
+		err := FromContext(ctx).Host(ctx, "session.get", nil, nil)
+		ended <- err
+		err = FromContext(ctx).Host(context.Background(), "session.get", nil, nil)
+		ended <- err
+		return nil, err
+	})
+	never := func(ctx context.Context, _ string, _ map[string]string, _ []byte) ([]byte, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	host := serve(t, wire.Options{HostCall: never})
+	go func() { <-asked; _ = host.Close() }()
+	_, _ = host.Call(t.Context(), wire.Request{Method: "ask"})
+	require.ErrorIs(t, <-ended, errClosed)
+	require.ErrorIs(t, <-ended, errClosed)
+}

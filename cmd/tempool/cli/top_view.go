@@ -165,8 +165,10 @@ func pad(text string, width int) string {
 // viewPage is the visible part of a page's text.
 func (m top) viewPage() []string {
 	switch {
-	case m.lines == nil:
+	case m.lines == nil && m.asking:
 		return []string{faintStyle.Render("asking …")}
+	case m.lines == nil:
+		return []string{faintStyle.Render("not read yet; asks again")}
 	case len(m.lines) == 0:
 		return []string{faintStyle.Render("nothing yet")}
 	}
