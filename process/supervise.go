@@ -81,7 +81,15 @@ func (p *Process) signalUntilExit() {
 				p.updateTermination(func(t *termination) { t.graceExpired = true })
 			}
 			p.kind.stop(true)
-			sleep.For(p.exited, p.supervisor.config.killLimit)
+			for limit := time.After(p.supervisor.config.killLimit); !p.currentTermination().handedOver; {
+				select {
+				case <-p.exited:
+					return
+				case <-limit:
+					return
+				case <-p.wake:
+				}
+			}
 			return
 		case t.stopped && !asked:
 			asked = true

@@ -58,7 +58,8 @@ func (s *segments) load() error {
 }
 
 // next is a sequence number above all that are in the files: a line has at least one byte, and those that were dropped
-// did not come faster than one in a microsecond. A log that was deleted does not restart for those who follow it.
+// did not come faster than one in a microsecond (unless the clock was set back). A log that was deleted does not
+// restart for those who follow it.
 func (s *segments) next() int64 {
 	next := time.Now().UnixMicro()
 	if n := len(s.list); n > 0 {
