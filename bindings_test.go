@@ -12,12 +12,11 @@ import (
 )
 
 func TestBindingsOfAllHostsAreOneList(t *testing.T) {
-	page := func(text string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
-	}
 	one, two := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
-	one.session = page(`{"bindings":[{"session":"a","worker":"p/0"},{"session":"c","worker":"p/0"}],"next":"c"}`)
-	two.session = page(`{"bindings":[{"session":"b","worker":"p/1"},{"session":"c","worker":"p/1"}],"next":""}`)
+	one.session = answering(http.StatusOK,
+		`{"bindings":[{"session":"a","worker":"p/0"},{"session":"c","worker":"p/0"}],"next":"c"}`)
+	two.session = answering(http.StatusOK,
+		`{"bindings":[{"session":"b","worker":"p/1"},{"session":"c","worker":"p/1"}],"next":""}`)
 	pool := clientOf(t, one, two).Pool("p")
 	list, err := pool.Bindings(t.Context(), "", 3)
 	require.NoError(t, err)
@@ -30,12 +29,12 @@ func TestBindingsOfAllHostsAreOneList(t *testing.T) {
 	require.Equal(t, "b", list.Next)
 	require.Len(t, list.Bindings, 2)
 
-	two.session = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	two.session = answering(http.StatusBadGateway, "")
 	_, err = pool.Bindings(t.Context(), "", 0)
 	require.Error(t, err, "a list without those of a host is not a list")
 
 	none := newFakeGateway(t, "unix")
-	none.session = page(`{"bindings":[],"next":""}`)
+	none.session = answering(http.StatusOK, `{"bindings":[],"next":""}`)
 	list, err = clientOf(t, none).Pool("p").Bindings(t.Context(), "", 0)
 	require.NoError(t, err)
 	text, err := json.Marshal(list)

@@ -333,14 +333,13 @@ func TestAReaderIsResentOnlyIfUnread(t *testing.T) {
 	require.Zero(t, never.served(), "a consumed body cannot be sent again")
 }
 
+// elsewhere refers to another gateway, and to one whose address is not known.
+const elsewhere = `{"code":"no_workers","detail":"elsewhere","started":false,` +
+	`"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`
+
 func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "unix")
-	known.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(
-			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c",`+
-				`"endpoint":""}]}`, other.endpoint)
-	}
+	known.answer = answering(http.StatusServiceUnavailable, elsewhere, other.endpoint)
 	client := clientOf(t, known)
 	for range 2 {
 		var out string
@@ -352,12 +351,7 @@ func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
 
 func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {
 	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
-	known.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(
-			w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q}]}`,
-			other.endpoint)
-	}
+	known.answer = answering(http.StatusServiceUnavailable, elsewhere, other.endpoint)
 	client := dialed(t, Options{Gateways: []string{known.endpoint}, GatewayToken: "secret secret secret"})
 	require.ErrorIs(t, client.Pool("p").Call(t.Context(), "echo", "there", nil), api.ErrNoWorkers)
 	require.Zero(t, other.served(), "any program can name an address in an error")
@@ -369,6 +363,8 @@ func TestTheTokenGoesOnlyToGatewaysOfTheRoster(t *testing.T) {
 	}
 }
 
+const leaseElsewhere = `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`
+
 func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	granting, serving := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
 	client := clientOf(t, granting)
@@ -377,19 +373,12 @@ func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, granting.endpoint, lease.Endpoint)
 	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
-	elsewhere := "http://127.0.0.1:1" // which the client cannot reach
-	granting.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = fmt.Fprintf(
-			w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`, elsewhere)
-	}
+	granting.answer = answering(http.StatusNotFound, leaseElsewhere, "http://127.0.0.1:1") // it cannot be reached
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
 	require.NoError(t, lease.Renew(t.Context()), "the lease stays where it was answered")
-	elsewhere = serving.endpoint
-	serving.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = fmt.Fprint(w, `{"code":"worker_error","detail":"d","started":true,"worker_error":{"code":"x","message":"m"}}`)
-	}
+	granting.answer = answering(http.StatusNotFound, leaseElsewhere, serving.endpoint)
+	serving.answer = answering(http.StatusInternalServerError,
+		`{"code":"worker_error","detail":"d","started":true,"worker_error":{"code":"x","message":"m"}}`)
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrWorkerError)
 	granting.server.Close()
 	serving.answer = nil

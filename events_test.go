@@ -20,6 +20,22 @@ func eventLine(agent string, n int, at time.Time) string {
 		agent, n, agent, n, at.Format(time.RFC3339Nano))
 }
 
+// readEvents reads the IDs of events, until there are so many unless that is 0, and the failures beside them.
+func readEvents(t *testing.T, c *Client, o EventOptions, most int) (ids []string, failures []error) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	for event, err := range c.Events(ctx, o) {
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		if ids = append(ids, event.ID); len(ids) == most {
+			break
+		}
+	}
+	return ids, failures
+}
+
 func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	serve := func(agent string, seconds ...int) string {
@@ -33,18 +49,10 @@ func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
 		})
 	}
 	c := dialed(t, Options{Gateways: []string{serve("a", 1, 4), "http://127.0.0.1:1", serve("b", 2, 3)}})
-	var ids []string
-	failures := 0
-	for event, err := range c.Events(t.Context(), EventOptions{Pool: "p", Types: []string{"process.*"}, Since: start}) {
-		if err != nil {
-			require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
-			failures++
-			continue
-		}
-		ids = append(ids, event.ID)
-	}
+	ids, failures := readEvents(t, c, EventOptions{Pool: "p", Types: []string{"process.*"}, Since: start}, 0)
 	require.Equal(t, []string{"a-1", "b-1", "b-2", "a-2"}, ids)
-	require.Equal(t, 1, failures, "of the agent that does not answer")
+	require.Len(t, failures, 1, "of the agent that does not answer")
+	require.Equal(t, api.CodeUnavailable, api.CodeOf(failures[0]))
 }
 
 func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
@@ -56,15 +64,8 @@ func TestFollowedEventsContinueWhereAStreamBroke(t *testing.T) {
 		}
 		fmt.Fprint(w, eventLine("a", n, time.Now())) // and the stream ends
 	})}})
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	var ids []string
-	for event, err := range c.Events(ctx, EventOptions{Follow: true}) {
-		require.NoError(t, err)
-		if ids = append(ids, event.ID); len(ids) == 3 {
-			break
-		}
-	}
+	ids, failures := readEvents(t, c, EventOptions{Follow: true}, 3)
+	require.Empty(t, failures)
 	require.Equal(t, []string{"a-1", "a-2", "a-3"}, ids)
 }
 
@@ -93,12 +94,9 @@ func TestAGatewayThatStopsSendingIsUnavailable(t *testing.T) {
 func TestARefusalEndsTheEvents(t *testing.T) {
 	c := dialed(t, Options{Gateways: []string{serving(t, refusing(api.CodeForbidden, false))}})
 	for _, follow := range []bool{false, true} {
-		n := 0
-		for _, err := range c.Events(t.Context(), EventOptions{Follow: follow}) {
-			require.Equal(t, api.CodeForbidden, api.CodeOf(err))
-			n++
-		}
-		require.Equal(t, 1, n)
+		_, failures := readEvents(t, c, EventOptions{Follow: follow}, 0)
+		require.Len(t, failures, 1)
+		require.Equal(t, api.CodeForbidden, api.CodeOf(failures[0]))
 	}
 }
 
@@ -173,11 +171,8 @@ func TestEventsAreReadAtTheHostsThatTheCallerKnows(t *testing.T) {
 		return []Host{{ID: "a", HeardAt: now, Heartbeat: api.HostHeartbeat{Agent: &api.AgentReport{Endpoint: up}}},
 			{ID: "gone"}}, nil
 	}}
-	var ids []string
-	for event, err := range c.Events(t.Context(), o) {
-		require.NoError(t, err)
-		ids = append(ids, event.ID)
-	}
+	ids, failures := readEvents(t, c, o, 0)
+	require.Empty(t, failures)
 	require.Equal(t, []string{"a-1"}, ids)
 }
 
@@ -191,10 +186,7 @@ func TestTheNewestEventsOfEachAgentAreKept(t *testing.T) {
 		})
 	}
 	c := dialed(t, Options{Gateways: []string{serve("a", 17), serve("b", 2)}})
-	var ids []string
-	for event, err := range c.Events(t.Context(), EventOptions{Newest: 3}) {
-		require.NoError(t, err)
-		ids = append(ids, event.ID)
-	}
+	ids, failures := readEvents(t, c, EventOptions{Newest: 3}, 0)
+	require.Empty(t, failures)
 	require.Equal(t, []string{"b-1", "b-2", "a-15", "a-16", "a-17"}, ids)
 }

@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -195,6 +196,14 @@ func refuse(w http.ResponseWriter, code api.Code, started bool) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "started": started,
 		"retry_after_ms": 1500})
+}
+
+// answering gives every request this answer.
+func answering(status int, format string, args ...any) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, format, args...)
+	}
 }
 
 func refusing(code api.Code, started bool) http.HandlerFunc {

@@ -3,7 +3,6 @@ package tempool
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -280,10 +279,7 @@ func TestTheTimeoutOfACallUnderALeaseBoundsTheLookIntoTheRoster(t *testing.T) {
 		}
 		<-r.Context().Done() // until the client gives up
 	})
-	g.answer = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = fmt.Fprint(w, `{"code":"lease_not_found","started":false,"host":"b","endpoint":"http://192.0.2.1:7460"}`)
-	}
+	g.answer = answering(http.StatusNotFound, leaseElsewhere, "http://192.0.2.1:7460")
 	client := dialed(t, Options{Gateways: []string{g.endpoint}, GatewayToken: "secret secret secret"})
 	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
 	require.NoError(t, err)

@@ -14,9 +14,8 @@ import (
 
 func TestSessionRequestsGoThroughAGateway(t *testing.T) {
 	g := newFakeGateway(t, "unix")
-	g.session = func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(`{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`))
-	}
+	const stored = `{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`
+	g.session = answering(http.StatusOK, stored)
 	session := clientOf(t, g).Pool("p").Session("user:4?")
 	state, err := session.Get(t.Context())
 	require.NoError(t, err)
@@ -30,7 +29,7 @@ func TestSessionRequestsGoThroughAGateway(t *testing.T) {
 	require.NoError(t, err)
 	request, body = g.last()
 	require.Equal(t, http.MethodPut, request.Method)
-	require.JSONEq(t, `{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`, body)
+	require.JSONEq(t, stored, body)
 	_, err = session.Create(t.Context(), *state)
 	require.NoError(t, err)
 	request, body = g.last()
@@ -61,7 +60,7 @@ func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 	} {
 		bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 		bad.session = refusing(c.code, c.started)
-		good.session = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"id":"a","version":1}`)) }
+		good.session = answering(http.StatusOK, `{"id":"a","version":1}`)
 		try := func(retried bool, ask func(*Session) error) {
 			t.Helper()
 			client := clientOf(t, bad, good)
@@ -83,10 +82,7 @@ func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 
 func TestAnAnonymousSessionGetsTheIDThatTheGatewayChose(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
-	g.session = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"id":"temp_x","data":{"k":1},"version":1,"ttl":"5m"}`))
-	}
+	g.session = answering(http.StatusCreated, `{"id":"temp_x","data":{"k":1},"version":1,"ttl":"5m"}`)
 	session, state, err := clientOf(t, g).Pool("p").NewSession(t.Context(),
 		SessionState{ID: "mine", Version: 3, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
 	require.NoError(t, err)
@@ -119,9 +115,7 @@ func TestAnImportGoesToTheGatewayThatHasTheStore(t *testing.T) {
 
 func TestSessionsAreListedByPage(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
-	g.session = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"sessions":[{"id":"a","version":2,"bytes":44,"ttl":"1h"}],"next":"a"}`))
-	}
+	g.session = answering(http.StatusOK, `{"sessions":[{"id":"a","version":2,"bytes":44,"ttl":"1h"}],"next":"a"}`)
 	list, err := clientOf(t, g).Pool("p").Sessions(t.Context(), "0", 1)
 	require.NoError(t, err)
 	require.Equal(t, "a", list.Next)
