@@ -10,10 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -42,8 +40,7 @@ func (f *fleet) workflow(ctx workflow.Context, run Run) error {
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, Script: workflowtest.NewScript(), liveness: map[int64]func(context.Context) error{}}
-	f.env = workflowtest.NewEnvironment(nil,
-		worker.Options{Interceptors: []interceptor.WorkerInterceptor{f.Interceptor()}})
+	f.env = f.NewEnvironment(nil)
 	f.env.SetStartTime(t0)
 	f.Begin = t0
 	f.StartRun(f.env)

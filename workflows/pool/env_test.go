@@ -92,7 +92,11 @@ const (
 const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
-	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+	p := &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+	p.Outbound = func(environment interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
+		return &outbound{interceptor.WorkflowOutboundInterceptorBase{Next: environment}, p}
+	}
+	return p
 }
 
 // workflow is Workflow with an agent that takes its events.
@@ -160,8 +164,7 @@ func (p *fakePool) orphanChildren() {
 }
 
 func (p *fakePool) set(now time.Time) {
-	p.env = workflowtest.NewEnvironment(nil,
-		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}, p.Interceptor()}})
+	p.env = p.NewEnvironment(nil)
 	p.env.SetStartTime(now)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)

@@ -18,30 +18,7 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// childInterceptor redirects what a pool does to its workers to a fakePool.
-type childInterceptor struct {
-	interceptor.WorkerInterceptorBase
-	fakePool *fakePool
-}
-
-func (p *childInterceptor) InterceptWorkflow(_ workflow.Context,
-	next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	in := &inbound{fakePool: p.fakePool}
-	in.Next = next
-	return in
-}
-
-type inbound struct {
-	interceptor.WorkflowInboundInterceptorBase
-	fakePool *fakePool
-}
-
-func (i *inbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	o := &outbound{fakePool: i.fakePool}
-	o.Next = out
-	return i.Next.Init(o)
-}
-
+// outbound redirects what a pool does to its workers to a fakePool.
 type outbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	fakePool *fakePool

@@ -9,9 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
-	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -238,8 +236,7 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 func TestWhatConcernsALiveProcessWaitsForTheNextAgentOfItsHost(t *testing.T) {
 	waits, script := map[string]time.Duration{}, workflowtest.NewScript()
 	script.Scheduled = func(name string, o workflow.ActivityOptions) { waits[name] = o.ScheduleToStartTimeout }
-	env := workflowtest.NewEnvironment(nil,
-		sdk.Options{Interceptors: []interceptor.WorkerInterceptor{script.Interceptor()}})
+	env := script.NewEnvironment(nil)
 	for _, name := range []string{api.ActivityWatch, api.ActivityProbe, api.ActivityReset, api.ActivitySuspend,
 		api.ActivityResume} {
 		env.RegisterActivityWithOptions(func(context.Context, any) error { return nil },

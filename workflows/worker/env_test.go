@@ -12,11 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
-	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
@@ -144,7 +142,7 @@ func (s *workerEnv) set(now time.Time) {
 	if s.log != nil {
 		suite.SetLogger(s.log)
 	}
-	env := workflowtest.NewEnvironment(&suite, sdk.Options{Interceptors: []interceptor.WorkerInterceptor{s.Interceptor()}})
+	env := s.NewEnvironment(&suite)
 	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)

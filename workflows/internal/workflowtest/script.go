@@ -83,6 +83,8 @@ type Script struct {
 	Sent func(name string, message any)
 	// Scheduled sees the options of each activity, if it is set.
 	Scheduled func(name string, options workflow.ActivityOptions)
+	// Outbound, if it is set, stands between each run's workflow and its environment.
+	Outbound func(environment interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor
 	// begun says that the current run's workflow runs. Until then the environment's clock follows the real one, so that
 	// on a busy machine a step may come before its first task: a query would fail, and a signal that is sent as that task
 	// continues as new would be lost. Steps wait.
@@ -210,9 +212,11 @@ func (s *Script) waitsForActivity() bool {
 	return len(s.activities) > 0
 }
 
-// Interceptor makes steps wait for the workflow and for running activities, and calls Sent. It is for the options of
-// each run's environment.
-func (s *Script) Interceptor() interceptor.WorkerInterceptor { return &activityInterceptor{script: s} }
+// NewEnvironment is NewEnvironment for a run: steps wait for its workflow and for running activities.
+func (s *Script) NewEnvironment(suite *testsuite.WorkflowTestSuite) *testsuite.TestWorkflowEnvironment {
+	return NewEnvironment(suite,
+		worker.Options{Interceptors: []interceptor.WorkerInterceptor{&activityInterceptor{script: s}}})
+}
 
 type activityInterceptor struct {
 	interceptor.WorkerInterceptorBase
@@ -235,6 +239,9 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 }
 
 func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	if i.script.Outbound != nil {
+		next = i.script.Outbound(next)
+	}
 	return i.Next.Init(&outbound{interceptor.WorkflowOutboundInterceptorBase{Next: next}, i.script})
 }
 
