@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -98,30 +97,6 @@ func startGateway(t *testing.T, network string, handle http.HandlerFunc) string 
 	return "unix:" + path
 }
 
-// runCtl runs tempool without a Temporal server.
-func runCtl(t *testing.T, args ...string) result {
-	var out, err bytes.Buffer
-	args = append(args, "--address", "127.0.0.1:1")
-	code := Run(t.Context(), args, &out, &err)
-	return result{code, out.String(), err.String()}
-}
-
-// succeedAt runs a command at a gateway that succeeds.
-func succeedAt(t *testing.T, args ...string) result {
-	t.Helper()
-	r := runCtl(t, args...)
-	requireCode(t, ExitOK, r)
-	return r
-}
-
-// failAt runs a command at a gateway that fails.
-func failAt(t *testing.T, args ...string) result {
-	t.Helper()
-	r := runCtl(t, args...)
-	requireCode(t, ExitFailed, r)
-	return r
-}
-
 func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		var received atomic.Pointer[http.Request]
@@ -132,7 +107,7 @@ func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 		})
 		token := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(token, []byte("a token of some length\n"), 0o600))
-		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9",
+		r := ctl(t, nil, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9",
 			"--token-file", token)
 		requireCode(t, ExitOK, r)
 		require.Equal(t, "got it", r.out)
@@ -141,7 +116,7 @@ func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 		require.Equal(t, "9", received.Load().Header.Get("Tempool-Priority"))
 		for flag, advice := range map[string]string{"--token-file": "check --token-file and TEMPOOL_TOKEN_FILE",
 			"--ca-file": "check --ca-file and TEMPOOL_CA_FILE"} {
-			require.Contains(t, runCtl(t, "call", "hello", "greet", "--gateway", endpoint, flag, token+".none").err, advice)
+			require.Contains(t, ctl(t, nil, "call", "hello", "greet", "--gateway", endpoint, flag, token+".none").err, advice)
 		}
 		if network == "tcp" {
 			require.Equal(t, "Bearer a token of some length", received.Load().Header.Get("Authorization"))
@@ -152,17 +127,17 @@ func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 func TestTheEnvironmentListsGateways(t *testing.T) {
 	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
 	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
-	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
+	require.Equal(t, "hi", ctl(t, nil, "call", "hello", "greet").out)
 	t.Setenv(envGateway, "nonsense")
-	r := runCtl(t, "call", "hello", "greet")
+	r := ctl(t, nil, "call", "hello", "greet")
 	requireCode(t, ExitUsage, r)
 	require.Contains(t, r.err, `TEMPOOL_GATEWAY has "nonsense"`)
 	for _, secretly := range []string{"redis://s3cret@host", "http://s3cret@127.0.0.1:1",
 		"http://127.0.0.1:1?token=s3cret"} {
 		for _, format := range []string{"table", "json"} {
 			t.Setenv(envGateway, secretly)
-			fromEnvironment := runCtl(t, "call", "hello", "greet", "-o", format)
-			fromFlag := runCtl(t, "call", "hello", "greet", "-o", format, "--gateway", secretly)
+			fromEnvironment := ctl(t, nil, "call", "hello", "greet", "-o", format)
+			fromFlag := ctl(t, nil, "call", "hello", "greet", "-o", format, "--gateway", secretly)
 			for _, r := range []result{fromEnvironment, fromFlag} {
 				require.NotEqual(t, ExitOK, r.code)
 				require.Contains(t, r.err, "(hidden)")
@@ -170,6 +145,6 @@ func TestTheEnvironmentListsGateways(t *testing.T) {
 			}
 		}
 	}
-	r = failAt(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
+	r = fail(t, nil, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
 	require.Contains(t, r.err, "none.pem")
 }

@@ -408,7 +408,7 @@ type result struct {
 	out, err string
 }
 
-// tempool runs a command line against f.
+// ctl runs a command line of tempool against f; nil is no control plane, for what only asks gateways.
 func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
 	t.Helper()
 	return ctlWith(t.Context(), f, args...)
@@ -416,6 +416,10 @@ func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
 
 func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 	var out, err bytes.Buffer
+	if f == nil {
+		code := Run(ctx, append(args, "--address", "127.0.0.1:1"), &out, &err)
+		return result{code, out.String(), err.String()}
+	}
 	a := &app{
 		in: strings.NewReader(cmp.Or(f.in, "from standard input")), out: &out, err: &err, pollInterval: time.Millisecond,
 		now: func() time.Time { return noon },

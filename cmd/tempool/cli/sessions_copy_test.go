@@ -46,7 +46,8 @@ func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	var requests []string
 	endpoint := copyingGateway(t, &requests)
-	r := succeedAt(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", endpoint)
+	r := succeed(t, nil, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway",
+		endpoint)
 	require.Equal(t, "the primary store is embedded; every change is also written to redis://there\nboth stores are in "+
 		"sync; 0 sessions pending\n"+
 		"last comparison: 10 sessions; 0 missing, 0 different, 0 extra\nnext: --cut-over, or --cancel\n", r.out)
@@ -54,15 +55,15 @@ func TestSessionsCopyFollowsTheAgentsSocketAndWaits(t *testing.T) {
 	require.Equal(t, `GET /v1/admin/sessions/copy `, requests[1])
 
 	requests = nil
-	r = succeedAt(t, "sessions", "copy", "python", "--back", "--force", "--gateway", endpoint)
+	r = succeed(t, nil, "sessions", "copy", "python", "--back", "--force", "--gateway", endpoint)
 	require.Equal(t, []string{`POST /v1/admin/sessions/copy/step {"step":"back","force":true}`}, requests)
 	require.Contains(t, r.out, "the primary store is redis://there; every change is also written to embedded")
 	require.Contains(t, r.out, "the last change of 2 sessions was lost")
 
-	r = succeedAt(t, "sessions", "copy", "python", "--cancel", "--gateway", endpoint)
+	r = succeed(t, nil, "sessions", "copy", "python", "--cancel", "--gateway", endpoint)
 	require.Equal(t, "no copy of sessions is running on host here; some pools were not checked\n", r.out)
 
-	r = failAt(t, "sessions", "copy", "python", "--finish", "--gateway", endpoint, "-o", "json")
+	r = fail(t, nil, "sessions", "copy", "python", "--finish", "--gateway", endpoint, "-o", "json")
 	require.Equal(t, "invalid", failure(t, r).Code)
 }
 
@@ -72,8 +73,8 @@ func TestSessionsCopyTakesOneActionAtATime(t *testing.T) {
 		{"--from", "embedded", "--to", "redis://there", "--back"},
 		{"--cut-over", "--force"}, {"--status", "--replace"},
 	} {
-		r := runCtl(t, append([]string{"sessions", "copy", "python"}, args...)...)
+		r := ctl(t, nil, append([]string{"sessions", "copy", "python"}, args...)...)
 		requireCode(t, ExitUsage, r)
 	}
-	requireCode(t, ExitUsage, runCtl(t, "sessions", "copy", "--status"))
+	requireCode(t, ExitUsage, ctl(t, nil, "sessions", "copy", "--status"))
 }

@@ -37,7 +37,7 @@ func sessionGateway(t *testing.T) string {
 func TestSessionsAreListedReadAndDeleted(t *testing.T) {
 	endpoint := sessionGateway(t)
 	sessions := func(args ...string) result {
-		return succeedAt(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
+		return succeed(t, nil, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
 	}
 	const shown = "mine, version 3, expires 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      " +
 		"name  \"Ada\"\nmetadata  by    \"me\"\n"
@@ -57,7 +57,7 @@ func TestSessionFailuresHaveTheGatewaysCode(t *testing.T) {
 		"session_not_found": {"get", "python", "nobodys"},
 		"pool_not_found":    {"rm", "other", "mine"},
 	} {
-		r := failAt(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint, "-o", "json")...)
+		r := fail(t, nil, append(append([]string{"sessions"}, args...), "--gateway", endpoint, "-o", "json")...)
 		require.Equal(t, want, failure(t, r).Code)
 		require.Empty(t, r.out)
 	}
@@ -75,7 +75,7 @@ func TestBindingsAreListed(t *testing.T) {
 	})
 	run := func(args ...string) result {
 		requests = nil
-		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
+		return ctl(t, nil, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
 	}
 	r := run("bindings", "python", "--limit", "1", "--after", "a")
 	requireCode(t, ExitOK, r)
