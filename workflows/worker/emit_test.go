@@ -94,7 +94,8 @@ func TestARotationTakesOnlyLegalTransitionsAndEmitsItsSteps(t *testing.T) {
 	require.Equal(t, []lifecycle.EventKind{
 		lifecycle.Start, lifecycle.StartSucceeded,
 		lifecycle.Drain, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
-	}, s.events()[:6])
+		lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+	}, s.events()[:11])
 	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
 	require.Equal(t, lifecycle.Stopped, s.history()[3].To)
 	require.Contains(t, s.history()[3].Reason, "incarnation 2")

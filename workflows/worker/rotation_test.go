@@ -62,8 +62,14 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 	})
 }
 
-func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
+func TestAWorkerIsRotatedAtItsRequestLimitWhichIsAnotherOneForEachProcess(t *testing.T) {
 	s := newWorkerEnv(t)
+	limits := map[int64]bool{}
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		limits[r.Rules.RequestLimit] = true
+		require.InDelta(t, 1000, r.Rules.RequestLimit, 100)
+		return api.StartResult{Host: "h", Rules: r.Rules}, nil
+	}
 	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 1000; sp.Rotation.Jitter = 0.1 })
 	serve := func(at time.Duration, seq int, requests int64) {
 		s.At(at, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
@@ -80,22 +86,11 @@ func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
 		require.EqualValues(t, 1101, s.metrics().RequestsServed)
 		require.Regexp(t, `served 1101 requests \(limit (9|10)\d\d, rotation.max_requests\)`, s.state().LastRotation.Reason)
 	})
-	s.runThrough(run)
-}
-
-func TestRequestLimitsDiffer(t *testing.T) {
-	s := newWorkerEnv(t)
-	limits := map[int64]bool{}
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
-		limits[r.Rules.RequestLimit] = true
-		require.InDelta(t, 10_000, r.Rules.RequestLimit, 1000)
-		return api.StartResult{Host: "h", Rules: r.Rules}, nil
+	for m := 5; m <= 9; m++ {
+		s.At(time.Duration(m)*time.Minute, s.signal(api.SignalRestart, api.Order{}))
 	}
-	for i := range 5 {
-		s.At(time.Duration(i+1)*time.Minute, s.signal(api.SignalRestart, api.Order{}))
-	}
-	s.At(time.Hour, s.cancel)
-	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 10_000 }))
+	s.At(10*time.Minute, s.cancel)
+	s.run(run)
 	require.Greater(t, len(limits), 3)
 }
 

@@ -31,19 +31,6 @@ func TestARestartThatComesWithTheResultOfAStartLeavesTheProcessInServiceUntilThe
 	s.runThrough(standalone())
 }
 
-func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
-	s := newWorkerEnv(t)
-	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
-	s.At(2*time.Minute, func() {
-		require.EqualValues(t, 2, s.state().Incarnation)
-		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
-		require.Equal(t, 1, s.counted(&s.stops))
-	})
-	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
-	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start,
-		lifecycle.StartSucceeded}, s.events()[2:7])
-}
-
 func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	s := newWorkerEnv(t)
 	broken := true
