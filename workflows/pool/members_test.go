@@ -27,6 +27,8 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 		p.At(5*time.Second, func() { p.workers[4].report(lifecycle.Degraded) })
 		p.UpdateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 		p.At(20*time.Second, func() { require.Equal(t, []int{0, 1, 3, 5}, p.numbers(), "workers out of service go first") })
+		lease := p.Begin.Add(time.Hour).UnixMilli() // the number of the last one of worker 0, more than the clock's
+		p.At(25*time.Second, func() { p.workers[0].entry.LeaseSeq = lease })
 		p.UpdateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 		p.At(40*time.Second, func() {
 			require.Equal(t, []int{3, 5}, p.numbers(), "then those that no client has leased")
@@ -37,6 +39,7 @@ func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
 			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, p.numbers(), "new workers get the vacant numbers")
 			require.EqualValues(t, 1, p.workers[3].entry.Incarnation)
 			require.Greater(t, p.workers[0].entry.Incarnation, int64(1), "which are not used twice")
+			require.GreaterOrEqual(t, p.workers[0].run.LeaseSeq, lease, "nor those of leases")
 		})
 		p.At(65*time.Second, func() { p.setLeases(nil) })
 		p.UpdateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})

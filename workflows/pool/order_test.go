@@ -43,18 +43,6 @@ func TestARolloutLeavesAWorkerDownThatIsStoppedAfterItsBegin(t *testing.T) {
 	p.runUntil(3*time.Minute, poolOf(5))
 }
 
-func TestARestartOfOneWorkerReturnsWhenTheWorkerHasIt(t *testing.T) {
-	p := newFakePool(t)
-	p.slowSignals = 5 * time.Second
-	one := p.UpdateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
-	p.At(14*time.Second, func() { require.Nil(t, one.Value, "the worker does not have it yet") })
-	p.At(20*time.Second, func() {
-		require.Equal(t, api.RestartResult{Workers: []int{1}}, one.Value)
-		require.Len(t, p.workers[1].timesOf(api.SignalRestart), 1)
-	})
-	p.runUntil(time.Minute, poolOf(2))
-}
-
 // Temporal does not keep the order of signals to another workflow.
 func TestADrainDoesNotOvertakeARestart(t *testing.T) {
 	p := newFakePool(t)
