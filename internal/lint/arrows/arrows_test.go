@@ -2,15 +2,16 @@ package arrows
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/lint/docs"
 )
 
 func TestCheckFindsUpwardImports(t *testing.T) {
@@ -24,7 +25,7 @@ func TestCheckFindsUpwardImports(t *testing.T) {
 			"it is pure"},
 		"process depends on Temporal": {Package{Path: Module + "/process",
 			Deps: []string{"go.temporal.io/sdk/client"}}, "must not, even indirectly"},
-		"a command holds logic": {Package{Path: Module + "/cmd/ctl", Name: "main", Lines: MaxMainLines + 1},
+		"a command holds logic": {Package{Path: Module + "/cmd/ctl", Name: "main", lines: MaxMainLines + 1},
 			"61 lines"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,32 +42,58 @@ func TestTheModuleFollowsTheRules(t *testing.T) {
 	require.Empty(t, Check(packages))
 }
 
+// TestEveryImportedModuleIsDocumented checks that docs/dependencies.md gives a reason for each.
+func TestEveryImportedModuleIsDocumented(t *testing.T) {
+	text := docs.Read(t, "docs/dependencies.md")
+	modules := strings.Fields(golist(t, "-m", "-f", "{{.Path}}", "all"))
+	var imports []string
+	for _, p := range listed(t) {
+		imports = slices.Concat(imports, p.Imports, p.TestImports, p.XTestImports)
+	}
+	require.Contains(t, imports, "github.com/stretchr/testify/require")
+
+	checked := map[string]bool{}
+	for _, imported := range imports {
+		owner := ""
+		for _, candidate := range modules {
+			if (imported == candidate || strings.HasPrefix(imported, candidate+"/")) && len(candidate) > len(owner) {
+				owner = candidate
+			}
+		}
+		if owner == "" || owner == Module || checked[owner] {
+			continue
+		}
+		checked[owner] = true
+		require.Contains(t, text, "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner,
+			imported)
+	}
+}
+
 // listed returns the packages of this module as go list reports them.
 func listed(t *testing.T) []Package {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Imports,Deps,GoFiles,Dir", Module+
-		"/...")
-	cmd.Stderr = os.Stderr
-	output, err := cmd.Output()
-	require.NoError(t, err)
+	decoder := json.NewDecoder(strings.NewReader(golist(t, "-e",
+		"-json=ImportPath,Name,Imports,TestImports,XTestImports,Deps,GoFiles,Dir", Module+"/...")))
 	var packages []Package
-	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
-		var next struct {
-			ImportPath, Name, Dir  string
-			Imports, Deps, GoFiles []string
-		}
-		if err := decoder.Decode(&next); errors.Is(err, io.EOF) {
-			return packages
-		} else {
-			require.NoError(t, err)
-		}
-		lines := 0
+	for decoder.More() {
+		var next Package
+		require.NoError(t, decoder.Decode(&next))
 		for _, file := range next.GoFiles {
 			text, err := os.ReadFile(filepath.Join(next.Dir, file))
 			require.NoError(t, err)
-			lines += strings.Count(string(text), "\n")
+			next.lines += strings.Count(string(text), "\n")
 		}
-		packages = append(packages, Package{Path: next.ImportPath, Name: next.Name, Imports: next.Imports, Deps: next.Deps,
-			Lines: lines})
+		packages = append(packages, next)
 	}
+	return packages
+}
+
+// golist runs go list and returns its output.
+func golist(t *testing.T, arguments ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, arguments...)...)
+	cmd.Stderr = os.Stderr
+	output, err := cmd.Output()
+	require.NoError(t, err)
+	return string(output)
 }

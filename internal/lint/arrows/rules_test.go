@@ -1,5 +1,5 @@
 // Package arrows checks that the packages of this module import each other in one direction only, from the shells down
-// to the pure core. Its test checks the module itself.
+// to the pure core, and that docs/dependencies.md gives a reason for every module that they import.
 package arrows
 
 import (
@@ -14,13 +14,14 @@ const Module = "github.com/tempool/tempool"
 // MaxMainLines bounds the code of a main package: cmd holds no logic.
 const MaxMainLines = 60
 
-// Package is one package without its tests.
+// Package is one package, as go list describes it.
 type Package struct {
-	Path    string   // import path
-	Name    string   // "main" for a command
-	Imports []string // direct
-	Deps    []string // direct and indirect
-	Lines   int      // in all files
+	Path                      string `json:"ImportPath"`
+	Name, Dir                 string // the name is "main" for a command
+	GoFiles, Imports          []string
+	Deps                      []string // direct and indirect
+	TestImports, XTestImports []string
+	lines                     int // in GoFiles
 }
 
 // rule binds the packages at path, which is relative to the module and "" for its root; a trailing "/..." includes the
@@ -38,6 +39,12 @@ var clients = []string{temporal, "google.golang.org/grpc"}
 
 // outside makes a package impure: the system, the network, randomness and Temporal.
 var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
+
+// late are packages that the launcher does without. One that it needs, and whose path follows its own in the alphabet,
+// delays its initializer until most of the agent's program is initialized: each start of a process then takes twice as
+// much processor time.
+var late = append([]string{"regexp", "net", "log/slog", "os/exec", "os/signal", "path/filepath", Module + "/api",
+	Module + "/spec"}, clients...)
 
 // rules define the allowed imports. A package without a rule may import everything, but only packages that name it may
 // import it.
@@ -62,6 +69,7 @@ var rules = []rule{
 	{path: "workflows/...", ours: []string{"internal/format", "lifecycle/...", "policy", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"internal/tracecontext", "process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
+	{path: "process/launcher", ours: []string{"process/sandbox"}, never: late},
 	{path: "process/...", ours: []string{"internal/atomicfile", "internal/redact", "internal/sleep", "lifecycle",
 		"process/...", "spec"}, never: clients},
 	{path: "sessions/redis/redistest", ours: []string{"internal/need"}, never: clients},
@@ -104,10 +112,10 @@ func Check(packages []Package) []string {
 	var wrong []string
 	for _, p := range packages {
 		name := relative(p.Path)
-		if p.Name == "main" && fits(name, "cmd/...") && p.Lines > MaxMainLines {
+		if p.Name == "main" && fits(name, "cmd/...") && p.lines > MaxMainLines {
 			wrong = append(
 				wrong, fmt.Sprintf("%s has %d lines, a main package at most %d; move its logic to a package beside it", p.Path,
-					p.Lines, MaxMainLines))
+					p.lines, MaxMainLines))
 		}
 		if fitsAny(name, pure) {
 			for _, imported := range p.Imports {
