@@ -49,16 +49,3 @@ func TestTheTextOfASpecHasWhatIsNotTheDefault(t *testing.T) {
 	require.Equal(t, "[pool]\nname = \""+s.Pool.Name+"\"\nsize = 7\ncommand = "+tomlValue(treeOf(s)["pool"]["command"])+
 		"\nenv = { A = \"1\" }\n\n[queue]\nsize = 12\n", s.Text())
 }
-
-func TestChangesNameEachKeyOnce(t *testing.T) {
-	from, to := good(), good()
-	require.Empty(t, Changes(from, to))
-	from.Pool.Env = map[string]string{"SAME": "1", "GONE": "2", "KEY": "old"}
-	to.Pool.Env = map[string]string{"SAME": "1", "NEW": "", "KEY": "new"}
-	to.Pool.Size, to.Sessions.URL, to.Rotation.Surge = 9, "redis://:secret@db", false
-	changes := Changes(from, to)
-	require.Equal(t, []Change{
-		{"pool.size", "4", "9"}, {"pool.env.GONE", `"2"`, ""}, {"pool.env.KEY", `"old"`, `"new"`}, {"pool.env.NEW", "", `""`},
-		{"rotation.surge", "true", "false"}, {"sessions.url", `""`, `"redis://:secret@db"`},
-	}, changes)
-}
