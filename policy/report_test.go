@@ -66,14 +66,34 @@ func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
 	require.Equal(t, 3600.0, r.Health[0].ForS)
 }
 
-func TestAReportAddsUpTheNetworksThatAreKnown(t *testing.T) {
+func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
 	counted := like(0, func(w *api.Worker) { w.Network = &api.NetworkBytes{ReceivedBytes: 3, SentBytes: 4} })
-	r := poolOf(counted, well(1), counted).report()
+	silent := like(2, func(w *api.Worker) { w.Network, w.Error = counted.Network, "no answer" })
+	r := NewReport(poolOf(counted, well(1), counted, silent).PoolWorkers, reportTime)
 	require.Equal(t, &NetworkResources{Measured: 2, NetworkBytes: api.NetworkBytes{ReceivedBytes: 6, SentBytes: 8}},
 		r.Resources.Network)
 	require.Equal(t, counted.Network, r.Health[0].Network)
 	require.Nil(t, r.Health[1].Network)
+	require.Equal(t, []any{int64(50e6), 10.0, 3600.0},
+		[]any{*r.Health[1].MemoryBytes, *r.Health[1].CPUPercent, *r.Health[1].UptimeS})
+	require.Nil(t, r.Health[3].MemoryBytes)
+	require.Nil(t, r.Health[3].Network)
 	require.Nil(t, poolOf(well(0)).report().Resources.Network)
+}
+
+func TestAReportIncludesReplacements(t *testing.T) {
+	w := like(0, func(w *api.Worker) {
+		w.Incarnation, w.Rotation = 3, &api.RotationStatus{Reason: "it served enough"}
+		w.LastRotation = &api.RotationStatus{Incarnation: 3, Reason: "it leaks", Failed: "no room", Observed: true}
+	})
+	r := poolOf(w).report()
+	require.Equal(t, "being replaced: it served enough", r.Health[0].Reason)
+	require.Contains(t, r.Alerts[0].Text, "no room")
+	require.Contains(t, r.Recommendations[0], "would have been replaced. it leaks")
+	w.LastRotation.Incarnation--
+	r = poolOf(w).report()
+	require.Empty(t, r.Alerts, "that was another process")
+	require.NotContains(t, r.Recommendations[0], "would have been replaced")
 }
 
 func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
