@@ -74,6 +74,13 @@ func call(t *testing.T, p *Process, method, params string) string {
 	return string(response.Payload)
 }
 
+// ask is call for a result of JSON, without params.
+func ask[T any](t *testing.T, p *Process, method string) (result T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(call(t, p, method, "")), &result))
+	return result
+}
+
 func TestAFramesWorkerHasThePoolsBoundOfMessagesAndItsPrintsAreLogs(t *testing.T) {
 	sp := python(t, `print("loading the model")`)
 	sp.Pool.MaxMessage = 1 << 10
@@ -146,9 +153,7 @@ func TestExitsAreClassified(t *testing.T) {
 
 func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T) {
 	p := begin(t, open(t), python(t))
-	var holder int
-	require.NoError(t, json.Unmarshal([]byte(call(t, p, "fork_holder", "null")), &holder))
-	id, found := tree.Identify(holder)
+	id, found := tree.Identify(ask[int](t, p, "fork_holder"))
 	require.True(t, found)
 	failed := background(func() error {
 		return errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "hang", Payload: []byte("null")}))

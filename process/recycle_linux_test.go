@@ -62,7 +62,7 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 				require.EqualValues(t, number+1, p.Info().Number)
 				require.True(t, p.Use(""))
 				require.False(t, p.Use(""), "a process has one use")
-				child := ask[int](t, p, "spawn")
+				child := ask[int](t, p, "fork_holder")
 				pid := p.Info().PID
 				require.False(t, seen[pid])
 				seen[pid] = true
@@ -76,7 +76,7 @@ func TestAnIncarnationHasCleanProcessesOneAfterTheOther(t *testing.T) {
 			require.Same(t, p, found)
 
 			// A process that ends on its own ends the incarnation.
-			_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "crash"})
+			_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "leave", Payload: []byte("7")})
 			<-p.Done()
 			require.Equal(t, 7, p.Exit().Code)
 			require.Empty(t, s.List())

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,25 +25,9 @@ import (
 // forks is the spec of a Python program whose processes are forks of a template.
 func forks(t *testing.T, program string) spec.Spec {
 	t.Helper()
-	need.Program(t, "python3")
-	sdk, err := filepath.Abs("../sdk/python")
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "worker.py")
-	require.NoError(t, os.WriteFile(file, []byte("import os, random, sys, tempool\n"+program+"\ntempool.run()\n"), 0o644))
-	sp := spec.Default()
-	sp.Pool.Name, sp.Pool.Command, sp.Start.Fork = "p", []string{"python3", file}, true
-	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk}
+	sp := python(t, "import random", program)
+	sp.Start.Fork = true
 	return sp
-}
-
-func ask[T any](t *testing.T, p *Process, method string) (result T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	answer, err := p.Conn().Call(ctx, wire.Request{Method: method})
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(answer.Payload, &result))
-	return result
 }
 
 // templatesOf returns the living processes of templates.
@@ -69,12 +52,6 @@ def facts():
     return {"pid": os.getpid(), "loaded": loaded, "started": started, "forked": forked, "random": random.random(),
         "worker": os.environ["TEMPOOL_WORKER"], "cookie": os.environ["TEMPOOL_INCARNATION"],
         "session": os.getsid(0), "streams": sorted(n for n, to in files() if to.startswith(("socket:", "pipe:")))}
-@tempool.method
-def spawn():
-    import subprocess
-    return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
-@tempool.method
-def crash(): os._exit(7)
 `
 
 type forkFacts struct {
@@ -120,8 +97,8 @@ func TestProcessesAreForksOfOneTemplate(t *testing.T) {
 	}, "no process waits")
 
 	// A crash has its exit code, what it started ends with it, and the next process is a fork of the same template.
-	child := ask[int](t, processes[0], "spawn")
-	_, _ = processes[0].Conn().Call(t.Context(), wire.Request{Method: "crash"})
+	child := ask[int](t, processes[0], "fork_holder")
+	_, _ = processes[0].Conn().Call(t.Context(), wire.Request{Method: "leave", Payload: []byte("7")})
 	<-processes[0].Done()
 	require.Equal(t, 7, processes[0].Exit().Code)
 	require.ErrorIs(t, syscall.Kill(child, 0), syscall.ESRCH)
