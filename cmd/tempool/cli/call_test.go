@@ -36,17 +36,15 @@ func fakeCalls(t *testing.T) *fakeControlPlane {
 	return f
 }
 
-func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
+func TestCallPrintsTheAnswerOfAPoolOrOfOneWorkerUnchanged(t *testing.T) {
 	f := fakeCalls(t)
 	r := succeed(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
 	require.Equal(t, `{"name": "you"}`, r.out)
 	require.Equal(t, []string{"/v1/pools/hello/call/tools/greet for anna"}, f.requests)
 	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
 	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
-}
 
-func TestCallReachesOneWorker(t *testing.T) {
-	f := fakeCalls(t)
+	f.requests = nil
 	succeed(t, f, "call", "hello/7", "greet")
 	require.Equal(t, []string{"/v1/pools/hello/workers/7/call/greet for "}, f.requests)
 	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))

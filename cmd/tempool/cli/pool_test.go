@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/serviceerror"
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/api"
@@ -32,8 +31,9 @@ func steps[T any](all ...T) []T { return all }
 var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
 
 func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
+	begun := roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, ""))
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
-		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")),
+		begun,
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
 		bothReady,
 	)})
@@ -45,14 +45,11 @@ func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
 		"python: 2/2 ready",
 	), r.err)
 	require.Contains(t, r.out, "Workers (2/4 ready)")
-}
 
-func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
-		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
-	r := succeed(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
+	f.pools["python"].statuses = steps(begun, bothReady)
+	r = succeed(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 	require.Empty(t, r.err)
-	require.Equal(t, exampleView(), decode[api.PoolWorkers](t, r))
+	require.Equal(t, exampleView(), decode[api.PoolWorkers](t, r), "only the view")
 }
 
 func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
@@ -297,13 +294,6 @@ func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 	f.agents = 0
 	r := fail(t, f, "ps", "python")
 	require.Equal(t, "tempool: no agent is running; start one with: tempool agent (no answer in time)\n", r.err)
-}
-
-func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python",
-		err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
-	r := fail(t, f, "checkout", "python/9", "--holder", "me")
-	require.Equal(t, "tempool: check out python/9: gone; run tempool ps to list the workers\n", r.err)
 }
 
 func TestScaleShowsTheChange(t *testing.T) {

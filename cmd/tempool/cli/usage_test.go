@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -155,6 +156,8 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		"an unknown CA": {api.Errorf(api.CodeUnavailable, "no answer: %w", x509.UnknownAuthorityError{}),
 			"unavailable", "no answer: x509: certificate signed by unknown authority; name the gateway's CA certificates with " +
 				"--ca-file or in TEMPOOL_CA_FILE"},
+		"a missing worker": {api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone")),
+			"worker_not_found", "check out python/9: gone; run tempool ps to list the workers"},
 		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,21 +56,14 @@ func TestRestartPrintsTheWorkersAsJSON(t *testing.T) {
 	require.Nil(t, f.pools["python"].restart.Worker)
 }
 
-func TestRestartFailsIfTheWorkerGivesUp(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(
-		roster(entry(0, lifecycle.Ready, 2, "")),
-		roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}),
-	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 2)}}})
+func TestRestartOfARestingWorkerWaitsForAHigherIncarnationAndFailsIfThatRests(t *testing.T) {
+	resting := api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Incarnation: 2, Resting: true}
+	gaveUp := api.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}
+	f := newFakeControlPlane(&fakePool{name: "python",
+		statuses: steps(roster(resting), roster(resting), roster(gaveUp)),
+		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
 	r := fail(t, f, "workers", "restart", "python/0")
 	require.Contains(t, r.err, "worker python/0 cannot start, it has given up (failed): gave up")
-}
-
-func TestRestartOfARestingWorkerWaitsForAHigherIncarnation(t *testing.T) {
-	resting := api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Incarnation: 2, Resting: true}
-	f := newFakeControlPlane(&fakePool{name: "python",
-		statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
-		states:   map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
-	succeed(t, f, "workers", "restart", "python/0")
 }
 
 func TestDrainOfAPoolWaitsUntilEveryWorkerRests(t *testing.T) {
