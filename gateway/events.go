@@ -21,11 +21,12 @@ func lasts(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// whileAllowed ends a stream whose client's token is withdrawn or gets other rights. Other clients connect again.
+// whileAllowed ends a stream whose client signs out, or whose token is withdrawn or gets other rights. Other clients
+// connect again.
 func (g *Gateway) whileAllowed(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, began := connectionOf(r), principalOf(r)
-		if !lasts(r) || g.auth.tokens == nil || c.peer != nil || c.caller != nil { // the caller's gateway ends it
+		if !lasts(r) || c.peer != nil || c.caller != nil { // the caller's gateway ends it
 			handle(w, r)
 			return
 		}
@@ -33,7 +34,7 @@ func (g *Gateway) whileAllowed(handle http.HandlerFunc) http.HandlerFunc {
 		defer cancel()
 		go func() {
 			for range sleep.Ticks(ctx.Done(), reloadInterval) {
-				if !reflect.DeepEqual(g.auth.overTCP(c, r), began) {
+				if !reflect.DeepEqual(g.auth.client(c, r), began) {
 					cancel()
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,22 +101,31 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 	require.Equal(t, 200, status(first))
 	second := addToken(t, tokens, "second", []string{"*"}, "read")
 	require.Eventually(t, func() bool { return status(second) == 200 }, timeout, poll)
-	follow := func(path, secret string) <-chan error { // its end
-		response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+path, nil,
-			"Authorization", "Bearer "+secret))
+	follow := func(path string, header ...string) <-chan error { // its end
+		response, err := http.DefaultClient.Do(requestOf(t.Context(), t, "GET", e.gateway.Endpoint()+path, nil, header...))
 		require.NoError(t, err)
 		t.Cleanup(func() { response.Body.Close() })
 		require.Equal(t, 200, response.StatusCode)
 		return background(func() error { return errorOf(io.Copy(io.Discard, response.Body)) })
 	}
-	log1, events1 := follow("/v1/pools/p/logs?follow", first), follow("/v1/events", first)
-	log2, events2 := follow("/v1/pools/p/logs?follow", second), follow("/v1/events", second)
+	b := newBrowser(t, e.gateway.Endpoint())
+	form := url.Values{"token": {first}, "form_token": {formToken(b.get(200, "/ui/signin"))}}
+	b.post(303, "/ui/signin", form)
+	cookie := b.cookies()[0].Name + "=" + b.cookies()[0].Value
+	var ends, stays []<-chan error
+	for _, path := range []string{"/v1/pools/p/logs?follow", "/v1/events", "/ui/live"} {
+		ends = append(ends, follow(path, "Authorization", "Bearer "+first))
+		stays = append(stays, follow(path, "Authorization", "Bearer "+second))
+	}
+	ends = append(ends, follow("/ui/live", "Cookie", cookie))
 	require.NoError(t, access.Remove(tokens, "test"))
 	require.Eventually(t, func() bool { return status(first) == 401 }, timeout, poll)
-	require.NoError(t, await(t, log1), "a log is followed no longer")
-	require.NoError(t, await(t, events1))
-	require.Empty(t, log2, "of another token it is")
-	require.Empty(t, events2)
+	for _, end := range ends {
+		require.NoError(t, await(t, end), "nothing is followed any longer")
+	}
+	for _, end := range stays {
+		require.Empty(t, end, "with another token it is")
+	}
 	require.NoError(t, os.WriteFile(tokens, []byte("half a fi"), 0o600))
 	require.NoError(t, os.Remove(tokens))
 	third := addToken(t, tokens, "third", []string{"*"}, "read")

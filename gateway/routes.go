@@ -223,7 +223,7 @@ func (g *Gateway) registerDashboard() {
 	}
 	g.dashboard = ui.New(config)
 	for _, pattern := range []string{"/ui", "/ui/"} {
-		g.mux.HandleFunc(pattern, g.serveDashboard)
+		g.mux.HandleFunc(pattern, g.whileAllowed(g.serveDashboard))
 	}
 }
 

@@ -192,10 +192,7 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 		principal = nobody
 	}
 	if !open && !forwarded {
-		if principal = a.inBrowser(r); principal == nil {
-			principal = a.overTCP(c, r)
-		}
-		if principal == nil {
+		if principal = a.client(c, r); principal == nil {
 			return nil, api.Errorf(api.CodeUnauthorized, "missing or invalid bearer token; send Authorization: Bearer TOKEN")
 		}
 	}
@@ -209,6 +206,14 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 			"host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
 	return principal, nil
+}
+
+// client is the client of a request over TCP that no gateway has forwarded; nil if it does not say whose it is.
+func (a *authenticator) client(c *connection, r *http.Request) *access.Principal {
+	if p := a.inBrowser(r); p != nil {
+		return p
+	}
+	return a.overTCP(c, r)
 }
 
 // acting is r as the check of origins must see it, which lets GET, HEAD and OPTIONS pass: workers of protocol none, and

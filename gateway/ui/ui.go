@@ -56,8 +56,6 @@ type Dashboard struct {
 	routes   []string // their patterns
 	pages    map[string]*template.Template
 	versions map[string]string // of the static files, by name
-
-	keepAliveEvery time.Duration
 }
 
 //go:embed templates static
@@ -68,7 +66,7 @@ func New(config Config) *Dashboard {
 	d := &Dashboard{
 		config: config, signIns: newGrants(maxSignIns, maxSignInsEach, signInFor),
 		links: newGrants(maxLinks, maxLinksEach, linkFor), formKey: make([]byte, 32),
-		mux: http.NewServeMux(), versions: map[string]string{}, keepAliveEvery: keepAliveEvery,
+		mux: http.NewServeMux(), versions: map[string]string{},
 	}
 	d.memos.sparks.most = mostSparks
 	_, _ = rand.Read(d.formKey)          // never fails

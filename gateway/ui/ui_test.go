@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -415,28 +414,4 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.False(t, all.enter(stream{owner: "one more"}))
 	all.leave(stream{owner: "0"})
 	require.True(t, all.enter(stream{owner: "one more"}))
-}
-
-func TestAStreamEndsWithTheRightsOfItsToken(t *testing.T) {
-	var known atomic.Pointer[access.Principal]
-	known.Store(operator)
-	s := newSite(t, &access.Principal{Name: "nobody"}, func(string) *access.Principal { return known.Load() })
-	s.board.keepAliveEvery = 10 * time.Millisecond
-	_, page, _ := s.get("/ui/signin")
-	s.submit(http.StatusSeeOther, "/ui/signin", url.Values{"form_token": {tokenIn(page)}, "token": {"secret"}})
-	for _, then := range []*access.Principal{{Name: "ops", Rights: access.All, Pools: []string{"py"}}, nil} {
-		known.Store(operator)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		answer := s.stream(ctx, t, "")
-		require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
-		lines := bufio.NewScanner(answer.Body)
-		for range 6 { // it continues while the rights are the same
-			require.True(t, lines.Scan())
-		}
-		known.Store(then)
-		for lines.Scan() { // until it ends
-		}
-		require.NoError(t, lines.Err())
-	}
 }
