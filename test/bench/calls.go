@@ -37,17 +37,11 @@ func measureCalls(ctx context.Context, b *bench) {
 	rrEqual := b.startRoadrunner(ctx, "worker_equal.py", "echo\x00", runtime.NumCPU())
 
 	r, g := b.result, agent.Gateway()
-	type callSide struct {
-		row       *series
-		processor *processor
-		run       func(span time.Duration) (perSecond float64)
-	}
-	var sides []callSide
-	rates := map[string]*series{}
+	var sides []*side
+	named := map[string]*side{}
 	addSide := func(name string, program int, workers []int, run func(time.Duration) float64) {
-		rates[name] = r.row(name, "calls/s")
-		sides = append(sides, callSide{rates[name],
-			&processor{program, workers, r.row(name+", Go", "µs/call"), r.row(name+", Python", "µs/call")}, run})
+		named[name] = r.side(name, "calls/s", program, workers, run)
+		sides = append(sides, named[name])
 	}
 	add := func(name string, workers []int, callers int, call func(context.Context, int) error) {
 		addSide(name, os.Getpid(), workers, func(span time.Duration) float64 { return perSecond(ctx, callers, span, call) })
@@ -94,30 +88,23 @@ func measureCalls(ctx context.Context, b *bench) {
 	leased, pids := b.leased(ctx, g, body)
 	add("8 callers, max_inflight 4, client leases", pids, callers, leased)
 
-	b.inTurn(len(sides), func(side int) {
-		sides[side].run(callWarm)
-		s := sides[side]
-		s.row.add(s.processor.during(func() float64 { return s.run(callSpan) }))
-	})
-	for _, side := range sides {
-		if side.row == rates[eight] {
-			r.atMost(eight+", processor time in the agent", side.processor.ofGo.Median, 8, "µs")
-			r.atMost(eight+", processor time in the workers", side.processor.ofPython.Median, 6, "µs")
-		}
-	}
+	b.compare(sides, callWarm, callSpan)
+	r.atMost(eight+", processor time in the agent", named[eight].ofGo.Median, 8, "µs")
+	r.atMost(eight+", processor time in the workers", named[eight].ofPython.Median, 6, "µs")
+	compared := func(name, ours, theirs string) *series { return r.ratio(name, named[ours].rate, named[theirs].rate) }
 	for _, c := range []struct {
 		ours, theirs  string
 		target, bound float64 // 0 for none
 	}{{eight, rrEight, 1.2, 0.9}, {four, rrEight, 1.5, 1.2}, {single, rrSingle, 1.05, 0}} {
-		ratio := r.ratio(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
+		ratio := compared(c.ours+" ÷ RoadRunner", c.ours, c.theirs)
 		r.atLeast(c.ours+", relative to RoadRunner", ratio.Median, c.target, "×")
-		r.ratio(c.ours+bound+" ÷ "+c.theirs, rates[c.ours+bound], rates[c.theirs])
-		ratio = r.ratio(c.ours+bound+" ÷ "+c.theirs+bound, rates[c.ours+bound], rates[c.theirs+bound])
+		compared(c.ours+bound+" ÷ "+c.theirs, c.ours+bound, c.theirs)
+		ratio = compared(c.ours+bound+" ÷ "+c.theirs+bound, c.ours+bound, c.theirs+bound)
 		if c.bound > 0 {
 			r.atLeast(c.ours+bound+", relative to RoadRunner"+bound, ratio.Median, c.bound, "×")
 		}
 	}
-	ratio := r.ratio(eight+bound+" ÷ "+equalBound, rates[eight+bound], rates[equalBound])
+	ratio := compared(eight+bound+" ÷ "+equalBound, eight+bound, equalBound)
 	r.atLeast(eight+bound+", relative to "+equalBound, ratio.Median, 1.2, "×")
 	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers,
 		callBytes, callSpan, callWarm)

@@ -172,17 +172,14 @@ print(runs)`, span.Seconds())
 	template := slices.MinFunc(processesOf("uses"), byAge)
 	memory, files := residentMB(template), openFiles()
 	from, killed := uses.Load(), 0
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	done := sleep.Done(func() {
 		for uses.Load()-from < b.uses && ctx.Err() == nil {
-			_ = perSecond(ctx, 2*useWorkers, time.Second, func(context.Context, int) error {
-				uses.Add(1)
-				_ = use("uses") // its process may be killed
+			_ = perSecond(ctx, 2*useWorkers, time.Second, func(ctx context.Context, caller int) error {
+				_ = call(ctx, caller) // its process may be killed
 				return nil
 			})
 		}
-	}()
+	})
 	for !sleep.Ended(done) {
 		all := slices.SortedFunc(slices.Values(processesOf("uses")), byAge)
 		// The oldest is the template, or the one in its place: without any, no process starts.

@@ -15,23 +15,43 @@ import (
 	"github.com/tempool/tempool"
 )
 
-// processor measures the processor time of a call, in the Go program and in the Python workers.
-type processor struct {
-	program        int     // the process of the Go side
-	workers        []int   // those of the workers
-	ofGo, ofPython *series // ofPython is nil for no workers
+// side is one side of a comparison of rates.
+type side struct {
+	rate           *series
+	program        int     // the process of a side in Go; 0 for another one
+	workers        []int   // its Python processes
+	ofGo, ofPython *series // the processor time of a call; nil where there is no such process
+	run            func(span time.Duration) (perSecond float64)
 }
 
-// during runs a side and adds what its calls took.
-func (p *processor) during(run func() (perSecond float64)) (perSecond float64) {
-	ofGo, ofPython, began := processorTime(p.program), processorTime(p.workers...), time.Now()
-	perSecond = run()
-	calls := perSecond * time.Since(began).Seconds()
-	p.ofGo.add((processorTime(p.program) - ofGo).Seconds() * 1e6 / calls)
-	if p.ofPython != nil {
-		p.ofPython.add((processorTime(p.workers...) - ofPython).Seconds() * 1e6 / calls)
+// side adds the rows of a side to the table.
+func (r *result) side(name, unit string, program int, workers []int, run func(time.Duration) float64) *side {
+	s := &side{rate: r.row(name, unit), program: program, workers: workers, run: run}
+	if program != 0 {
+		s.ofGo = r.row(name+", Go", "µs/call")
 	}
-	return perSecond
+	if len(workers) > 0 {
+		s.ofPython = r.row(name+", Python", "µs/call")
+	}
+	return s
+}
+
+// compare runs the sides in turn, and each for a while before it is measured.
+func (b *bench) compare(sides []*side, warm, span time.Duration) {
+	b.inTurn(len(sides), func(i int) {
+		s := sides[i]
+		s.run(warm)
+		ofGo, ofPython, began := processorTime(s.program), processorTime(s.workers...), time.Now()
+		perSecond := s.run(span)
+		calls := perSecond * time.Since(began).Seconds()
+		s.rate.add(perSecond)
+		if s.ofGo != nil {
+			s.ofGo.add((processorTime(s.program) - ofGo).Seconds() * 1e6 / calls)
+		}
+		if s.ofPython != nil {
+			s.ofPython.add((processorTime(s.workers...) - ofPython).Seconds() * 1e6 / calls)
+		}
+	})
 }
 
 // processorTime is what the threads of processes have used. The scheduler counts it in nanoseconds; /proc/PID/stat has

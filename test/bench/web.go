@@ -24,49 +24,21 @@ const (
 	webSpan        = 2 * time.Second
 )
 
-// webSide is a server and its target: how many times as fast the gateway must be, at max_inflight 1; 0 for none.
-type webSide struct {
-	name, url      string
-	target         float64
-	program        int   // the process of a server in Go; 0 for another one
-	workers        []int // its Python processes
-	row            *series
-	ofGo, ofPython *series
-}
-
 // measureWeb compares calls over HTTP with gunicorn and uWSGI, and with what net/http alone takes.
 func measureWeb(ctx context.Context, b *bench) {
 	r := b.result
 	sides := b.startWeb(ctx)
-	body := bytes.Repeat([]byte("x"), webBytes)
-	for i, side := range sides {
-		sides[i].row = r.row(side.name, "requests/s")
-		if side.program != 0 {
-			sides[i].ofGo = r.row(side.name+", Go", "µs/call")
-		}
-		if len(side.workers) > 0 {
-			sides[i].ofPython = r.row(side.name+", Python", "µs/call")
-		}
-		poll(ctx, startPolled, func(ctx context.Context) error { return postEcho(ctx, side.url, body) })
-	}
-	b.inTurn(len(sides), func(i int) {
-		side := sides[i]
-		load := func() float64 { return b.wrk(ctx, side.url, webSpan) }
-		b.wrk(ctx, side.url, webWarm)
-		if side.program == 0 {
-			side.row.add(load())
-		} else {
-			side.row.add((&processor{side.program, side.workers, side.ofGo, side.ofPython}).during(load))
-		}
-	})
+	b.compare(sides, webWarm, webSpan)
 	gateway := sides[len(sides)-2]
-	for _, other := range sides[:len(sides)-2] {
-		ratio := r.ratio(gateway.name+" ÷ "+other.name, gateway.row, other.row)
-		if other.target > 0 {
-			r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
+	// How many times as fast the gateway must be, at max_inflight 1; 0 for none.
+	for i, target := range []float64{3, 1.5, 1.5, 1, 0} {
+		other := sides[i].rate
+		ratio := r.ratio(gateway.rate.Name+" ÷ "+other.Name, gateway.rate, other)
+		if target > 0 {
+			r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.Name, ratio.Median, target, "×")
 		}
 	}
-	r.atMost(gateway.name+", processor time in the agent", gateway.ofGo.Median, 25, "µs")
+	r.atMost(gateway.rate.Name+", processor time in the agent", gateway.ofGo.Median, 25, "µs")
 	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine",
 		callWorkers, webBytes, webConnections)
 	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; the others keep " +
@@ -74,7 +46,7 @@ func measureWeb(ctx context.Context, b *bench) {
 }
 
 // startWeb starts all sides; the gateway with max_inflight 1 is the last but one.
-func (b *bench) startWeb(ctx context.Context) []webSide {
+func (b *bench) startWeb(ctx context.Context) (sides []*side) {
 	sync, gthread, closing, open, gateway := freeAddress(), freeAddress(), freeAddress(), freeAddress(), freeAddress()
 	processes := fmt.Sprint(callWorkers)
 	b.startWebserver("gunicorn", "--workers", processes, "--bind", sync, "wsgi_echo:app")
@@ -92,17 +64,21 @@ func (b *bench) startWeb(ctx context.Context) []webSide {
 		_, _ = w.Write(body)
 	}))
 	b.atEnd(func(context.Context) error { bare.Close(); return nil })
-	sides := []webSide{
-		{name: "gunicorn, sync", url: "http://" + sync + "/", target: 3},
-		{name: "gunicorn, gthread with keep-alive", url: "http://" + gthread + "/", target: 1.5},
-		{name: "uWSGI, --http-socket", url: "http://" + closing + "/", target: 1.5},
-		{name: "uWSGI, --http11-socket", url: "http://" + open + "/", target: 1},
-		{name: "net/http alone", url: bare.URL, program: os.Getpid()},
+	body := bytes.Repeat([]byte("x"), webBytes)
+	add := func(name, url string, program int, workers []int) {
+		poll(ctx, startPolled, func(ctx context.Context) error { return postEcho(ctx, url, body) })
+		sides = append(sides, b.result.side(name, "requests/s", program, workers,
+			func(span time.Duration) float64 { return b.wrk(ctx, url, span) }))
 	}
+	add("gunicorn, sync", "http://"+sync+"/", 0, nil)
+	add("gunicorn, gthread with keep-alive", "http://"+gthread+"/", 0, nil)
+	add("uWSGI, --http-socket", "http://"+closing+"/", 0, nil)
+	add("uWSGI, --http11-socket", "http://"+open+"/", 0, nil)
+	add("net/http alone", bare.URL, os.Getpid(), nil)
 	for _, inflight := range []int{1, 4} {
 		pool := b.startPool(ctx, b.echoInflight(fmt.Sprintf("web-%d", inflight), callWorkers, inflight), startPolled)
-		sides = append(sides, webSide{name: fmt.Sprintf("gateway, max_inflight %d", inflight), program: agent.Process.Pid,
-			url: "http://" + gateway + "/v1/pools/" + pool.Name() + "/call/echo", workers: workersOf(ctx, pool)})
+		add(fmt.Sprintf("gateway, max_inflight %d", inflight),
+			"http://"+gateway+"/v1/pools/"+pool.Name()+"/call/echo", agent.Process.Pid, workersOf(ctx, pool))
 	}
 	return sides
 }
