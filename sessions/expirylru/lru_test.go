@@ -1,6 +1,7 @@
 package expirylru
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -34,29 +35,37 @@ func TestEntriesAreOrderedByLastUse(t *testing.T) {
 	require.Equal(t, entries["a"], l.Live("a", 10))
 }
 
-// Whatever is added, used and removed, the entries are those of a plain list, ordered by last use.
-func TestEntriesKeepTheOrderOfLastUse(t *testing.T) {
+// Whatever is added, used, removed and swept, the entries are those of a plain map, ordered by last use. Sweep's shortcut
+// must never skip an expired entry.
+func TestEntriesAreThoseOfAMapInTheOrderOfLastUse(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 200 {
-		l, want := New[int](), map[string]int64{}
+	type use struct{ at, ttl int64 }
+	for range 400 {
+		l, want := New[int](), map[string]use{}
 		for now := range int64(60) {
-			id := string(rune('a' + random.IntN(8)))
-			e := l.Get(id)
-			switch {
+			id, ttl := string(rune('a'+random.IntN(8))), random.Int64N(20)+1
+			switch e := l.Get(id); {
 			case e == nil:
-				want[id] = random.Int64N(now + 1)
-				l.Add(&Entry[int]{ID: id, LastAccessed: want[id], TTL: 1000})
-			case random.IntN(3) == 0:
+				want[id] = use{random.Int64N(now + 1), ttl}
+				l.Add(&Entry[int]{ID: id, LastAccessed: want[id].at, TTL: ttl})
+			case random.IntN(4) == 0:
 				l.Remove(e)
 				delete(want, id)
 			default:
-				l.Touch(e, now, 1000)
-				want[id] = now
+				l.Touch(e, now, ttl)
+				want[id] = use{now, ttl}
 			}
-			got, uses := map[string]int64{}, []int64{0}
+			if random.IntN(3) == 0 {
+				expired := func(id string, u use) bool { return now >= u.at+u.ttl }
+				for _, e := range l.Sweep(now) {
+					require.True(t, expired(e.ID, want[e.ID]))
+				}
+				maps.DeleteFunc(want, expired)
+			}
+			got, uses := map[string]use{}, []int64{0}
 			for _, id := range l.IDs() {
-				got[id] = l.Get(id).LastAccessed
-				uses = append(uses, got[id])
+				e := l.Get(id)
+				got[id], uses = use{e.LastAccessed, e.TTL}, append(uses, e.LastAccessed)
 			}
 			require.Equal(t, want, got)
 			require.IsNonDecreasing(t, uses)
@@ -70,40 +79,5 @@ func TestEntriesKeepTheOrderOfLastUse(t *testing.T) {
 		}
 		require.Zero(t, l.Len())
 		require.Nil(t, l.Oldest())
-	}
-}
-
-// Sweep's shortcut must never skip an expired entry: a scan of all entries says which ones have expired.
-func TestSweepRemovesEveryExpiredEntry(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	ids := []string{"a", "b", "c", "d", "e", "f"}
-	for range 200 {
-		l := New[int]()
-		for now := range int64(60) {
-			id, ttl := ids[random.IntN(len(ids))], random.Int64N(20)+1
-			switch e := l.Get(id); {
-			case e == nil:
-				l.Add(&Entry[int]{ID: id, LastAccessed: now, TTL: ttl})
-			case random.IntN(4) == 0:
-				l.Remove(e)
-			default:
-				l.Touch(e, now, ttl)
-			}
-			if random.IntN(3) > 0 {
-				continue
-			}
-			want := map[string]bool{}
-			for e := range l.All {
-				if now >= e.LastAccessed+e.TTL {
-					want[e.ID] = true
-				}
-			}
-			got := map[string]bool{}
-			for _, e := range l.Sweep(now) {
-				got[e.ID] = true
-			}
-			require.Equal(t, want, got)
-			require.Len(t, l.IDs(), l.Len())
-		}
 	}
 }
