@@ -35,8 +35,8 @@ func TestEntriesAreOrderedByLastUse(t *testing.T) {
 	require.Equal(t, entries["a"], l.Live("a", 10))
 }
 
-// Whatever is added, used, removed and swept, the entries are those of a plain map, ordered by last use. Sweep's shortcut
-// must never skip an expired entry.
+// Whatever is added, used, removed and swept, the entries are those of a plain map, ordered by last use. Sweep has a
+// shortcut, which must never skip an expired entry.
 func TestEntriesAreThoseOfAMapInTheOrderOfLastUse(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	type use struct{ at, ttl int64 }
