@@ -1,8 +1,6 @@
 package tree
 
 import (
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,21 +52,4 @@ func TestCPUIsNotMeasuredOverLessThan200Milliseconds(t *testing.T) {
 		"all that the program has used since it began")
 	require.InDelta(t, 40, at(505*time.Millisecond, 260*time.Millisecond), 0.01)
 	require.InDelta(t, 100, at(900*time.Millisecond, 650*time.Millisecond), 0.01, "nothing is lost in between")
-}
-
-func TestConcurrentReadersShareOneScan(t *testing.T) {
-	shared := sharedReads{read: scanTable, keeps: true}
-	tables := make([]*Table, 20)
-	var all sync.WaitGroup
-	for i := range tables {
-		all.Go(func() { tables[i], _ = shared.since(time.Now().Add(-time.Hour), nil) })
-	}
-	all.Wait()
-	for _, got := range tables {
-		require.Same(t, tables[0], got)
-	}
-	require.NotNil(t, tables[0].entries[os.Getpid()])
-	fresh, err := shared.after(nil)
-	require.NoError(t, err)
-	require.NotSame(t, tables[0], fresh)
 }

@@ -50,39 +50,42 @@ func TestAReadServesAllWhoAskedBeforeItBegan(t *testing.T) {
 	}
 }
 
-func TestARecentTableDoesNotWaitForAScan(t *testing.T) {
+func TestARecentTableIsSharedAndDoesNotWaitForAScan(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	shared := sharedReads{keeps: true, read: func(func(*Entry)) (*Table, error) {
 		begun <- struct{}{}
 		<-end
 		return newTable(time.Now(), nil), nil
 	}}
-	scan := func() chan *Table {
+	since := func(age time.Duration) chan *Table {
 		done := make(chan *Table, 1)
 		go func() {
-			table, _ := shared.after(nil)
+			table, _ := shared.since(time.Now().Add(-age), nil)
 			done <- table
 		}()
-		<-begun
 		return done
 	}
-	first := scan()
+	await := func(from chan *Table) (table *Table) {
+		select {
+		case table = <-from:
+		case <-time.After(waitTimeout):
+			t.Fatal("it waits for another scan")
+		}
+		return table
+	}
+	first := since(time.Hour)
+	<-begun
+	joined := since(time.Hour)
+	require.Eventually(t, func() bool { return shared.waiting() == 1 }, waitTimeout, time.Millisecond)
 	end <- struct{}{}
 	kept := <-first
-	second := scan()
-	recent := make(chan *Table, 1)
-	go func() {
-		table, _ := shared.since(time.Now().Add(-time.Hour), nil)
-		recent <- table
-	}()
-	select {
-	case table := <-recent:
-		require.Same(t, kept, table)
-	case <-time.After(waitTimeout):
-		t.Fatal("it waits for the scan under way")
-	}
+	require.NotNil(t, kept)
+	require.Same(t, kept, await(joined))
+	second := since(0)
+	<-begun
+	require.Same(t, kept, await(since(time.Hour)))
 	end <- struct{}{}
-	<-second
+	require.NotSame(t, kept, <-second)
 }
 
 // Stopping a large pool scanned all processes of the host for each of its processes.
