@@ -124,18 +124,6 @@ var kindsUnderTest = map[string]kindUnderTest{
 	},
 }
 
-// forEachKind runs a test for each kind, with a supervisor and a valid spec.
-func forEachKind(t *testing.T, test func(t *testing.T, s *Supervisor, sp spec.Spec)) {
-	for name, k := range kindsUnderTest {
-		t.Run(name, func(t *testing.T) {
-			sp := k.spec(t)
-			sp.Pool.MaxInflight, sp.Call.CancelGrace = 4, spec.Duration(waitTimeout)
-			require.NoError(t, sp.Validate())
-			test(t, k.open(t), sp)
-		})
-	}
-}
-
 // callOf is a call that has begun on its worker.
 type callOf struct {
 	cancel context.CancelFunc
@@ -160,8 +148,22 @@ func beginCall(t *testing.T, p *Process, method string) callOf {
 	return c
 }
 
-func TestEachKindServesCallsAndProbes(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+func TestEachKind(t *testing.T) {
+	for kind, k := range kindsUnderTest {
+		for promise, test := range promisesOfKinds {
+			t.Run(kind+" "+promise, func(t *testing.T) {
+				sp := k.spec(t)
+				sp.Pool.MaxInflight, sp.Call.CancelGrace = 4, spec.Duration(waitTimeout)
+				require.NoError(t, sp.Validate())
+				test(t, k.open(t), sp)
+			})
+		}
+	}
+}
+
+// promisesOfKinds are tests with a supervisor and a valid spec.
+var promisesOfKinds = map[string]func(t *testing.T, s *Supervisor, sp spec.Spec){
+	"serves calls and probes": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		sp.Start.Warmup = []spec.Warmup{{Method: "echo", Params: []byte(`"warm"`)}}
 		p := begin(t, s, sp)
 		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrSuperseded, "it lives")
@@ -181,12 +183,14 @@ func TestEachKindServesCallsAndProbes(t *testing.T) {
 		} else {
 			require.NoError(t, err)
 		}
-	})
-}
-
-func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+	},
+	"outlives a call that gives up and lets one finish when it stops": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
+		obedient := beginCall(t, p, "wait")
+		obedient.cancel()
+		require.ErrorIs(t, await(t, obedient.ended), context.Canceled)
+		eventually(t, func() bool { return p.Conn().InFlight() == 0 }, "the worker must answer the cancel")
+		require.NoError(t, p.Probe(t.Context()))
 		call := beginCall(t, p, "pause")
 		exit := stops(t, p)
 		require.NoError(t, await(t, call.ended))
@@ -199,11 +203,8 @@ func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
 		require.True(t, record.Exit().Interrupted)
 		require.Error(t, record.Probe(t.Context()))
 		require.Error(t, errorOf(record.Sample(t.Context())))
-	})
-}
-
-func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+	},
+	"is killed when it does not stop": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
 		call := beginCall(t, p, "stuck")
 		exit, err := p.Stop(t.Context(), 100*time.Millisecond)
@@ -215,11 +216,8 @@ func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
 			require.Equal(t, 1, s.AbandonedFunctions())
 			require.Contains(t, exit.Reason, "abandoned")
 		}
-	})
-}
-
-func TestEachKindFailsWhenItCrashes(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+	},
+	"fails when it crashes": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		p := begin(t, s, sp)
 		require.Error(t, errorOf(p.Conn().Call(t.Context(), wire.Request{Method: "crash"})))
 		exit := ends(t, p)
@@ -227,22 +225,8 @@ func TestEachKindFailsWhenItCrashes(t *testing.T) {
 		require.Equal(t, crashCode, exit.Code)
 		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 1, sp))), ErrSuperseded, "it has ended")
 		starts(t, s, launch("p/0", 2, sp))
-	})
-}
-
-func TestEachKindOutlivesACallThatGivesUp(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
-		p := begin(t, s, sp)
-		obedient := beginCall(t, p, "wait")
-		obedient.cancel()
-		require.ErrorIs(t, await(t, obedient.ended), context.Canceled)
-		eventually(t, func() bool { return p.Conn().InFlight() == 0 }, "the worker must answer the cancel")
-		require.NoError(t, p.Probe(t.Context()))
-	})
-}
-
-func TestEachKindIsCutWithACallThatIgnoresItsCancel(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+	},
+	"is cut with a call that ignores its cancel": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		sp.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
 		p := begin(t, s, sp)
 		stuck := beginCall(t, p, "stuck")
@@ -253,11 +237,8 @@ func TestEachKindIsCutWithACallThatIgnoresItsCancel(t *testing.T) {
 		require.True(t, exit.Killed, exit.Reason)
 		require.Contains(t, exit.Reason, "did not end a cancelled call within 100ms")
 		require.False(t, exit.Failed(), "its caller left: that is not a fault of the program")
-	})
-}
-
-func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
-	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+	},
+	"is superseded by a newer incarnation": func(t *testing.T, s *Supervisor, sp spec.Spec) {
 		older := begin(t, s, sp)
 		stuck := beginCall(t, older, "stuck")
 		newer := starts(t, s, launch("p/0", 3, sp))
@@ -270,7 +251,7 @@ func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
 		require.Equal(t, []*Process{newer}, s.List())
 		require.ErrorIs(t, errorOf(s.Start(t.Context(), launch("p/0", 2, sp))), ErrSuperseded)
 		starts(t, s, launch("p/1", 1, sp), "other workers have incarnations of their own")
-	})
+	},
 }
 
 func TestAFunctionThatTheAgentDoesNotHaveIsNamed(t *testing.T) {
