@@ -486,7 +486,7 @@ func TestARequestToAPeerThatIsLostHasStarted(t *testing.T) {
 func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := keys(t, dir) // an authority that is also the certificate of the hosts
+	cert, key, trust := certify(t, dir, "127.0.0.1") // an authority that is also the certificate of the hosts
 	host, err := tls.LoadX509KeyPair(cert, key)
 	require.NoError(t, err)
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -504,17 +504,15 @@ func TestAHostsCertificateProvesAPeerAndAClientsDoesNot(t *testing.T) {
 	a := openHere(t, b, 0, secure)
 	a.ok("POST", "/v1/pools/p/call/echo", "hello")
 
-	roots := x509.NewCertPool()
-	roots.AddCert(host.Leaf)
-	client := clientWith(t, &tls.Config{RootCAs: roots,
+	client := clientWith(t, &tls.Config{RootCAs: trust.RootCAs,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})
 	require.Equal(t, http.StatusOK, overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p"))
-	_, err = clientWith(t, &tls.Config{RootCAs: roots}).Get(b.gateway.Endpoint() + "/v1/pools/p")
+	_, err = clientWith(t, trust).Get(b.gateway.Endpoint() + "/v1/pools/p")
 	require.Error(t, err, "no connection without a certificate")
 	forged := base64.RawURLEncoding.EncodeToString([]byte(`{"from":"here","to":"there","name":"root","rights":31}`))
 	require.Equal(t, http.StatusForbidden,
 		overTCP(t, client, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
-	peers := clientWith(t, &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{host}})
+	peers := clientWith(t, &tls.Config{RootCAs: trust.RootCAs, Certificates: []tls.Certificate{host}})
 	require.Equal(t, http.StatusOK, overTCP(t, peers, b.gateway.Endpoint(), "/v1/pools/p", api.HeaderForwarded, forged))
 	require.Equal(t, http.StatusForbidden, overTCP(t, peers, b.gateway.Endpoint(), "/v1/admin/sessions/copy"),
 		"a peer's own certificate has no more rights than a client's")

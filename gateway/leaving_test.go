@@ -26,7 +26,7 @@ import (
 // One over TLS may say nothing, or shake hands and send nothing.
 func TestAConnectionWithoutARequestIsAnsweredWhenTheGatewayCloses(t *testing.T) {
 	t.Parallel()
-	cert, key := keys(t, t.TempDir())
+	cert, key, _ := certify(t, t.TempDir())
 	for scheme, security := range map[string]Security{"http://": {}, "https://": {CertFile: cert, KeyFile: key}} {
 		e := open(t, 0, withConfig(func(c *Config) {
 			c.Listen, c.Security = "127.0.0.1:0", security

@@ -1,17 +1,10 @@
 package gateway
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -24,34 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/access/accesstest"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/internal/need"
 )
 
-// keys writes a self-signed certificate for 127.0.0.1, for servers and clients.
-func keys(t *testing.T, dir string) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:    time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	return certFile, keyFile
-}
+var addToken, certify = accesstest.AddToken, accesstest.Certify
 
 // tokensFile writes a file with one token, and returns it with the token's secret.
 func tokensFile(t *testing.T, pools []string, rights ...string) (path, secret string) {
@@ -60,17 +33,10 @@ func tokensFile(t *testing.T, pools []string, rights ...string) (path, secret st
 	return path, addToken(t, path, "test", pools, rights...)
 }
 
-func addToken(t *testing.T, path, name string, pools []string, rights ...string) (secret string) {
-	t.Helper()
-	secret, hash := access.NewSecret()
-	require.NoError(t, access.Add(path, access.Token{Name: name, SHA256: hash, Pools: pools, Rights: rights}))
-	return secret
-}
-
 func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := keys(t, dir)
+	cert, key, _ := certify(t, dir)
 	tokens, _ := tokensFile(t, []string{"*"}, "call")
 	for name, c := range map[string]struct {
 		listen   string

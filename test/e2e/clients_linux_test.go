@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/access/accesstest"
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
@@ -45,11 +45,9 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 // The asynchronous clients call ten workers of two hosts, over TLS and with a token.
 func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 	env := newEnv(t)
-	cert, key, _ := certify(t, env.dir, "127.0.0.1")
+	cert, key, _ := accesstest.Certify(t, env.dir, "127.0.0.1")
 	tokens := filepath.Join(env.dir, "tokens.toml")
-	secret, hash := access.NewSecret()
-	require.NoError(t, access.Add(tokens, access.Token{Name: "caller", SHA256: hash, Pools: []string{"called"},
-		Rights: []string{"call", "lease", "read", "sessions"}}))
+	secret := accesstest.AddToken(t, tokens, "caller", []string{"called"}, "call", "lease", "read", "sessions")
 	for _, host := range []string{"one", "two"} {
 		env.startAgent(host, "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
 			"--capacity", "5")

@@ -1,16 +1,8 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -24,7 +16,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/access/accesstest"
 	"github.com/tempool/tempool/internal/need"
 )
 
@@ -75,37 +67,6 @@ func (m *machine) cut(port string) {
 
 func (m *machine) heal() { m.run("nft", "delete table inet cut") }
 
-// certify writes a certificate for addresses, which is its own authority, and returns the files and a client's
-// configuration.
-func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile string, client *tls.Config) {
-	t.Helper()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, address := range addresses {
-		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	trusted, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	client = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	client.RootCAs.AddCert(trusted)
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), client
-}
-
 func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	need.Program(t, "nft")
 	need.NetworkNamespaces(t) // before a server starts
@@ -113,15 +74,10 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	_, port, err := net.SplitHostPort(env.server.Address())
 	require.NoError(t, err)
 	machines := []*machine{newMachine(t, 0), newMachine(t, 1)}
-	cert, key, trust := certify(t, env.dir, machines[0].its, machines[1].its)
+	cert, key, trust := accesstest.Certify(t, env.dir, machines[0].its, machines[1].its)
 	tokens := filepath.Join(env.dir, "tokens.toml")
-	grant := func(name string, rights ...string) string {
-		secret, hash := access.NewSecret()
-		require.NoError(t, access.Add(tokens,
-			access.Token{Name: name, SHA256: hash, Pools: []string{"span*"}, Rights: rights}))
-		return secret
-	}
-	secret, reader := grant("job", "call", "lease", "read"), grant("reader", "read")
+	secret := accesstest.AddToken(t, tokens, "job", []string{"span*"}, "call", "lease", "read")
+	reader := accesstest.AddToken(t, tokens, "reader", []string{"span*"}, "read")
 	endpoints := make([]string, len(machines))
 	for i, m := range machines {
 		endpoints[i] = "https://" + net.JoinHostPort(m.its, "7460")

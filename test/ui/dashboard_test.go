@@ -11,6 +11,8 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/access/accesstest"
 	"github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -194,7 +196,8 @@ func TestEventsAppearAsTheyHappen(t *testing.T) {
 func TestTheSignInAsksForAToken(t *testing.T) {
 	axe := axeSource(t)
 	f := newFleet(t)
-	tokens, secret := addToken(t, filepath.Join(f.dir, "tokens.toml"))
+	tokens := filepath.Join(f.dir, "tokens.toml")
+	secret := accesstest.AddToken(t, tokens, "ops", []string{"*"}, access.All.Names()...)
 	endpoint := f.startAgent("alpha", "--tokens", tokens)
 	b := newBrowser(t)
 	b.open(endpoint + "/ui/pools/none")

@@ -6,6 +6,7 @@ package ui_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,20 +59,13 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, server: server, dir: dir}
 	require.Eventually(t, func() bool { // a server that is busy may take longer than Dial waits
 		f.client, err = tempool.Dial(t.Context(),
-			tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: silent{}, QueryTimeout: timeout})
+			tempool.Options{Address: server.Address(), Namespace: server.Namespace(), Logger: slog.New(slog.DiscardHandler),
+				QueryTimeout: timeout})
 		return err == nil
 	}, timeout, 50*time.Millisecond, "%v", &err)
 	t.Cleanup(f.client.Close)
 	return f
 }
-
-// silent discards the SDK's log.
-type silent struct{}
-
-func (silent) Debug(string, ...any) {}
-func (silent) Info(string, ...any)  {}
-func (silent) Warn(string, ...any)  {}
-func (silent) Error(string, ...any) {}
 
 // startAgent starts an agent on a free port of loopback and returns its endpoint.
 func (f *fleet) startAgent(hostID string, args ...string) (endpoint string) {
