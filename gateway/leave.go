@@ -147,10 +147,7 @@ func writeLeavingAnswer(conn net.Conn, c *connection) {
 var leavingAnswer = sync.OnceValue(func() []byte {
 	p := problemOf(pool.ErrClosing)
 	p.Status, p.Title = http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout)
-	body, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // p is a constant
-	}
+	body, _ := json.Marshal(p) // p is a constant
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"+
 		"Cache-Control: no-store\r\nContent-Length: %d\r\n\r\n%s", p.Status, p.Title, len(body), body)
 })

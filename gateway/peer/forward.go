@@ -107,17 +107,14 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 		heard, r = silence.Stop, r.WithContext(ctx)
 	}
 	var body *gatedBody
-	length := r.ContentLength
+	content, length := io.Reader(r.Body), r.ContentLength
 	if trip.Body != nil {
-		length = int64(len(trip.Body))
+		content, length = bytes.NewReader(trip.Body), int64(len(trip.Body))
 	}
 	ctx, begun := transport.TraceSent(r.Context(), r.Header)
 	if caller.Gated {
-		body = &gatedBody{Reader: r.Body}
+		body = &gatedBody{Reader: content}
 		begun = body.begun.Load
-		if trip.Body != nil {
-			body.Reader = bytes.NewReader(trip.Body)
-		}
 		caller.Empty = length == 0
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() {
 			body.asked.Store(true)
@@ -151,7 +148,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, trip Trip) error
 					to.ContentLength, to.TransferEncoding = -1, []string{"chunked"} // else an empty body is not awaited
 				}
 			case trip.Body != nil:
-				to.Body, to.ContentLength = io.NopCloser(bytes.NewReader(trip.Body)), length
+				to.Body, to.ContentLength = io.NopCloser(content), length
 			}
 		},
 		ModifyResponse: func(answer *http.Response) error {

@@ -160,10 +160,7 @@ func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.D
 	defer cancel()
 	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}, "queue": {fmt.Sprint(queue)}}
 	base.Path, base.RawQuery = "/v1/pools/"+pool+"/slots", query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String(), nil)
-	if err != nil {
-		return 0, err
-	}
+	request := (&http.Request{Method: http.MethodGet, URL: base, Header: make(http.Header)}).WithContext(ctx)
 	Caller{From: p.config.HostID, To: to.Host, Name: "host " + p.config.HostID, Rights: access.Call}.write(request.Header,
 		p.secretFor(base))
 	response, err := p.transport.RoundTrip(request)
@@ -173,17 +170,16 @@ func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.D
 	defer response.Body.Close()
 	var answer Slots
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxProblem))
-	if err == nil && response.StatusCode == http.StatusOK {
-		err = json.Unmarshal(body, &answer)
-	}
 	switch {
 	case err != nil:
 		return 0, err
 	case response.StatusCode != http.StatusOK:
 		return 0, transport.Problem(response, body)
 	}
-	p.answered(to)
-	return answer.Free, nil
+	if err = json.Unmarshal(body, &answer); err == nil {
+		p.answered(to)
+	}
+	return answer.Free, err
 }
 
 // Slots is the answer to how many calls of a pool could start on a host.
