@@ -13,7 +13,12 @@ type Bands []float64
 var AutoBands Bands
 
 // MarshalJSON returns a list, or "auto".
-func (b Bands) MarshalJSON() ([]byte, error) { return json.Marshal(b.encoded()) }
+func (b Bands) MarshalJSON() ([]byte, error) {
+	if b == nil {
+		return json.Marshal(autoText)
+	}
+	return json.Marshal([]float64(b))
+}
 
 // UnmarshalJSON parses a list, or "auto".
 func (b *Bands) UnmarshalJSON(data []byte) error {
@@ -22,12 +27,4 @@ func (b *Bands) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	return json.Unmarshal(data, (*[]float64)(b))
-}
-
-// encoded is what a file and JSON hold.
-func (b Bands) encoded() any {
-	if b == nil {
-		return autoText
-	}
-	return []float64(b)
 }

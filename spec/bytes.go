@@ -56,15 +56,6 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.
-func (b *Bytes) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, bytesAllowed)
-	if err != nil {
-		return err
-	}
-	return b.UnmarshalText([]byte(text))
-}
-
 func parseBytes(text string) (Bytes, error) {
 	if text == "" || text == "0" {
 		return 0, nil

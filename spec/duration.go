@@ -1,7 +1,7 @@
 package spec
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -34,39 +34,24 @@ func (d Duration) String() string {
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText parses what time.ParseDuration parses; "" is 0.
-func (d *Duration) UnmarshalText(text []byte) (err error) {
-	*d, err = parseDuration(string(text))
-	return err
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(cmp.Or(string(text), "0"))
+	if err != nil {
+		return fmt.Errorf("%q is not %s", text, durationAllowed)
+	}
+	*d = Duration(parsed)
+	return nil
 }
 
 // UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.
 func (d *Duration) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, durationAllowed)
-	if err != nil {
-		return err
-	}
-	return d.UnmarshalText([]byte(text))
-}
-
-func parseDuration(text string) (Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not %s", text, durationAllowed)
-	}
-	return Duration(d), nil
-}
-
-// unitText returns the content of a JSON string. The number 0 is the same as "".
-func unitText(data []byte, form string) (string, error) {
-	if bytes.Equal(data, []byte("0")) {
-		return "", nil
+	if string(data) == "0" {
+		*d = 0
+		return nil
 	}
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil || string(data) == "null" {
-		return "", fmt.Errorf("%s is not a string; write %s", data, form)
+		return fmt.Errorf("%s is not a string; write %s", data, durationAllowed)
 	}
-	return text, nil
+	return d.UnmarshalText([]byte(text))
 }
