@@ -15,15 +15,14 @@ import (
 // row is a key's line in the tables of docs/configuration.md.
 type row struct{ initial, meaning string }
 
-// documentation reads the rows by key, and the text between each section's heading and its table.
-func documentation(t *testing.T) (rows map[string]row, intros map[string]string, whole string) {
+// documentation reads the rows by key.
+func documentation(t *testing.T) map[string]row {
 	t.Helper()
-	whole = docs.Read(t, "docs/configuration.md")
-	rows, intros = map[string]row{}, map[string]string{}
+	rows := map[string]row{}
 	heading := regexp.MustCompile(`^##+ \[+([a-z.]+)\]+$`)
 	line := regexp.MustCompile("^\\| `([a-z_]+)` \\| (.+?) \\| (.+) \\|$")
 	section := ""
-	for text := range strings.Lines(whole) {
+	for text := range strings.Lines(docs.Read(t, "docs/configuration.md")) {
 		text = strings.TrimSuffix(text, "\n")
 		if found := heading.FindStringSubmatch(text); found != nil {
 			section = found[1]
@@ -33,15 +32,13 @@ func documentation(t *testing.T) (rows map[string]row, intros map[string]string,
 			key := section + "." + found[1]
 			require.NotContains(t, rows, key)
 			rows[key] = row{initial: strings.Trim(found[2], "`"), meaning: found[3]}
-		} else if section != "" {
-			intros[section] += text
 		}
 	}
-	return rows, intros, whole
+	return rows
 }
 
 func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
-	rows, _, _ := documentation(t)
+	rows := documentation(t)
 	for _, k := range keys {
 		r, found := rows[k.key()]
 		require.True(t, found, "docs/configuration.md has no row for %s", k.key())
@@ -69,7 +66,7 @@ func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
 }
 
 func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
-	rows, _, _ := documentation(t)
+	rows := documentation(t)
 	word := regexp.MustCompile(`"[a-z0-9-]+"`)
 	for _, k := range keys {
 		if !regexp.MustCompile(`^("[a-z0-9-]+"(, | or )?)+$`).MatchString(k.allowed) {
@@ -85,7 +82,7 @@ func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
 // TestDocumentedRangesAreThoseOfTheRules compares ranges such as "1 to 1000", "up to 1000" and "at least 3" with the
 // bounds that a rule has.
 func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
-	rows, _, _ := documentation(t)
+	rows := documentation(t)
 	bounds := regexp.MustCompile(`^a (?:whole )?number from (\S+) to ([^\s;]+)`)
 	documented := regexp.MustCompile(`(-?[\d,.]*\d)(?: \([^)]*\))? to (-?[\d,]*\d(?:\.\d+)?)|up to ([\d,]*\d)\b`)
 	compared := 0
@@ -110,10 +107,8 @@ func TestDocumentedRangesAreThoseOfTheRules(t *testing.T) {
 func plainNumber(text string) string { return strings.ReplaceAll(text, ",", "") }
 
 func TestTheExamplesOfTheDocumentationParse(t *testing.T) {
-	_, _, whole := documentation(t)
-	examples := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(whole, -1)
-	protocols := map[string]bool{}
-	for _, example := range examples {
+	examples, protocols := regexp.MustCompile("(?s)```toml\n(.*?)```"), map[string]bool{}
+	for _, example := range examples.FindAllStringSubmatch(docs.Read(t, "docs/configuration.md"), -1) {
 		s, err := Parse([]byte(example[1]), "docs/configuration.md")
 		require.NoError(t, err, example[1])
 		protocols[s.Pool.Protocol] = true
@@ -122,8 +117,7 @@ func TestTheExamplesOfTheDocumentationParse(t *testing.T) {
 }
 
 func TestTheErrorInTheDocumentationIsReal(t *testing.T) {
-	_, _, whole := documentation(t)
 	_, err := Parse([]byte(minimal+"\n\n[recovery]\nbackof_max = '1m'"), "pool.toml")
 	require.Error(t, err)
-	require.Contains(t, whole, err.Error())
+	require.Contains(t, docs.Read(t, "docs/configuration.md"), err.Error())
 }

@@ -46,19 +46,16 @@ func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {
 	}
 }
 
-func TestUnknownKeysInJSONAreIgnored(t *testing.T) {
+func TestOnlyTheKeysOfTheFileAreReadFromJSONLetterByLetter(t *testing.T) {
 	var s Spec
-	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "colour": 3}, "garden": {}}`), &s))
-	require.Equal(t, "p", s.Pool.Name)
-}
-
-func TestKeysInJSONAreThoseOfTheFileLetterByLetter(t *testing.T) {
-	var s Spec
-	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "Name": "q"}, "Pool": {"size": "7"},
-		"start": {"warmup": [{"method": "a", "Method": 3, "params": {"b": 1.0, "a": "<"}}]}}`), &s))
-	require.Equal(t, "p", s.Pool.Name)
-	require.Equal(t, Default().Pool.Size, s.Pool.Size)
-	require.Equal(t, []Warmup{{Method: "a", Params: json.RawMessage(`{"a":"\u003c","b":1.0}`)}}, s.Start.Warmup)
+	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "Name": "q", "colour": 3}, "Pool": {"size": "7"},
+		"garden": {}, "start": {"warmup": [{"method": "a", "Method": 3, "params": {"b": 1.0, "a": "<"}}]}}`), &s))
+	want := Default()
+	want.Pool.Name = "p"
+	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage(`{"a":"\u003c","b":1.0}`)}}
+	require.Equal(t, want, s)
+	require.NoError(t, s.UnmarshalJSON([]byte("null")))
+	require.Equal(t, want, s, "null leaves a spec unchanged")
 }
 
 func TestEveryKeyReadsItsDefaultAndNoOtherForm(t *testing.T) {
@@ -73,13 +70,6 @@ func TestEveryKeyReadsItsDefaultAndNoOtherForm(t *testing.T) {
 		require.Equal(t, "is a date or a time", e.Problem, k.key())
 		require.NotEmpty(t, e.Allowed, k.key())
 	}
-}
-
-func TestNullLeavesASpecUnchanged(t *testing.T) {
-	s := Default()
-	s.Pool.Name = "p"
-	require.NoError(t, s.UnmarshalJSON([]byte("null")))
-	require.Equal(t, "p", s.Pool.Name)
 }
 
 func TestJSONOfTheWrongFormNamesItsKey(t *testing.T) {

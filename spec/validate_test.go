@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,4 +192,13 @@ func TestValidRedisURLs(t *testing.T) {
 		s.Sessions.Store, s.Sessions.URL = StoreRedis, address
 		require.NoError(t, s.Validate(), address)
 	}
+}
+
+func TestASpecIsBounded(t *testing.T) {
+	s := good()
+	s.Pool.Env = map[string]string{"LARGE": strings.Repeat("x", 45<<10)}
+	require.NoError(t, s.Validate())
+	s.Pool.Env["LARGE"] = strings.Repeat("x", MaxBytes)
+	require.ErrorContains(t, s.Validate(), "the spec is too large: it has 6")
+	require.ErrorContains(t, s.Validate(), "at most 65536 bytes in all")
 }
