@@ -2,7 +2,6 @@ package sessions_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,17 +52,6 @@ func testFullEvicts(t *testing.T, s *storeEnv) {
 	for _, id := range []string{"c", "d", "e"} {
 		require.True(t, isLive(t, store, id), id)
 	}
-}
-
-func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
-	const max = 10
-	store := s.store(bounded(max, spec.OnFullRefuse))
-	requireMade(t, max, api.ErrStoreFull, concurrently(40, func(i int) error {
-		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: fmt.Sprint("s", i)}))
-	}))
-	count, err := store.Count(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, max, count)
 }
 
 func testFollowsSettings(t *testing.T, s *storeEnv) {

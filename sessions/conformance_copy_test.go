@@ -60,9 +60,7 @@ func testPutReplaces(t *testing.T, s *storeEnv) {
 		require.NoError(t, copyTo(t, store, want))
 		requireSame(t, want, peek(t, store, "a"))
 	}
-	count, err := store.Count(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, count)
+	requireCount(t, 1, store)
 }
 
 func testPutExpired(t *testing.T, s *storeEnv) {

@@ -97,7 +97,5 @@ func testDeleteExpired(t *testing.T, s *storeEnv) {
 	count, err = store.DeleteExpired(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, count)
-	count, err = store.Count(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 10, count)
+	requireCount(t, 10, store)
 }

@@ -134,23 +134,16 @@ func testDelete(t *testing.T, s *storeEnv) {
 	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrSessionNotFound)
 }
 
-func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{})
-	create(t, store, "a", time.Minute)
-	updated := updateDuring(t, store, "a", func() { // with a session of the same id, version and times
-		require.NoError(t, store.Delete(t.Context(), "a"))
-		_, err := sessions.Create(t.Context(), store,
-			&sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
-		require.NoError(t, err)
-	})
-	require.Equal(t, map[string]json.RawMessage{"n": raw("1"), "new": raw("true")}, updated.Data)
-}
-
 func testConcurrentCreates(t *testing.T, s *storeEnv) {
-	store := s.store(sessions.Config{})
+	const max = 10
+	store := s.store(bounded(max, spec.OnFullRefuse))
 	requireMade(t, 1, api.ErrSessionExists, concurrently(32, func(int) error {
 		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"}))
 	}))
+	requireMade(t, max-1, api.ErrStoreFull, concurrently(40, func(i int) error {
+		return errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: fmt.Sprint("s", i)}))
+	}))
+	requireCount(t, max, store)
 }
 
 // requireMade requires that so many of the creates have succeeded, and why the others have failed.

@@ -61,9 +61,7 @@ func testRestoreOlder(t *testing.T, s *storeEnv) {
 	want := newer.Clone()
 	want.LastAccessed = used.LastAccessed // later than that of the backup
 	requireSame(t, want, peek(t, store, "a"))
-	count, err := store.Count(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, count)
+	requireCount(t, 1, store)
 
 	later := newer.Clone()
 	later.Version, later.CreatedAt = 10, later.CreatedAt.Add(-time.Second)
@@ -117,7 +115,7 @@ func testRestoreInvalid(t *testing.T, s *storeEnv) {
 		})
 }
 
-func testRestoreDuringUpdate(t *testing.T, s *storeEnv) {
+func testReplacedDuringUpdate(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
 	updated := updateDuring(t, store, "a", func() {
@@ -127,6 +125,15 @@ func testRestoreDuringUpdate(t *testing.T, s *storeEnv) {
 	})
 	require.Equal(t, int64(21), updated.Version)
 	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "restored": raw("true"), "n": raw("1")}, updated.Data)
+
+	create(t, store, "b", time.Minute)
+	updated = updateDuring(t, store, "b", func() { // with a session of the same id, version and times
+		require.NoError(t, store.Delete(t.Context(), "b"))
+		_, err := sessions.Create(t.Context(), store,
+			&sessions.Session{ID: "b", Data: map[string]json.RawMessage{"new": raw("true")}})
+		require.NoError(t, err)
+	})
+	require.Equal(t, map[string]json.RawMessage{"n": raw("1"), "new": raw("true")}, updated.Data)
 }
 
 // Two imports restore several versions of one session while clients change it. No version is ever lower than one that

@@ -115,12 +115,10 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"Changing the ttl restarts it":                           testTTLChange,
 	"A clock that goes back shortens no TTL":                 testClockGoesBack,
 	"A deleted session does not exist":                       testDelete,
-	"Update detects a session deleted and created again":     testRecreateDuringUpdate,
-	"One of several concurrent creates of an id succeeds":    testConcurrentCreates,
+	"Concurrent creates make an id once, and at most Max":    testConcurrentCreates,
 	"Concurrent Delete or expiry ends every other operation": testConcurrentUseAndEnd,
 	"A full store refuses to create":                         testFullRefuses,
 	"A full store evicts the least recently used session":    testFullEvicts,
-	"Concurrent creates do not exceed Max":                   testConcurrentCreatesAtTheLimit,
 	"A store follows its settings":                           testFollowsSettings,
 	"Ids at their limits":                                    testIDs,
 	"Values at their limits":                                 testValueLimits,
@@ -134,7 +132,7 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"Restore leaves out an expired session":                  testRestoreExpired,
 	"Restore at the limit evicts nothing":                    testRestoreFull,
 	"Restore rejects what no store can have created":         testRestoreInvalid,
-	"Update detects a session restored meanwhile":            testRestoreDuringUpdate,
+	"Update detects a session replaced meanwhile":            testReplacedDuringUpdate,
 	"Concurrent restores undo no update":                     testConcurrentRestores,
 }
 
@@ -305,13 +303,18 @@ func requireSame(t *testing.T, want, got *sessions.Session) {
 	require.JSONEq(t, string(a), string(b))
 }
 
+func requireCount(t *testing.T, want int, store sessions.Store) {
+	t.Helper()
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, count)
+}
+
 // isLive reports whether List contains the session, and requires that Count agrees with List.
 func isLive(t *testing.T, store sessions.Store, id string) bool {
 	t.Helper()
 	all := list(t, store, "")
-	count, err := store.Count(t.Context())
-	require.NoError(t, err)
-	require.Len(t, all, count)
+	requireCount(t, len(all), store)
 	for _, s := range all {
 		if s.ID == id {
 			return true
