@@ -37,22 +37,15 @@ func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
 	settings := spec.Default().Sessions
 	settings.Max, settings.OnFull = 1, spec.OnFullEvict
 	s.pools["p"] = &poolSessions{settings: settings, processes: 1}
-	calls, err := s.Of(t.Context(), "p")
-	require.NoError(t, err)
-	require.NoError(t, errorOf(sessions.Create(t.Context(), calls.Store, &sessions.Session{ID: "first"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), storeOf(t, s, "p"), &sessions.Session{ID: "first"})))
 	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.LiveSessions(t.Context()))
-	calls, err = s.Of(t.Context(), "")
-	require.NoError(t, err)
-	_, err = sessions.Create(t.Context(), calls.Store,
-		&sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
-	require.NoError(t, err)
+	require.NoError(t, errorOf(sessions.Create(t.Context(), storeOf(t, s, ""),
+		&sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})))
 	require.Eventually(t, func() bool { return s.sweepOnce(context.Background()) == 1 }, time.Minute, time.Millisecond)
-	calls, err = s.Of(t.Context(), "p")
-	require.NoError(t, err)
 	restored := sessions.Session{ID: "restored", Version: 3, CreatedAt: time.Now(), LastAccessed: time.Now(),
 		TTL: spec.Duration(time.Hour)}
 	for _, want := range []sessions.Restored{sessions.RestoredNew, sessions.RestoredKept} {
-		_, did, err := calls.Store.Put(t.Context(), &restored, sessions.ToRestore)
+		_, did, err := storeOf(t, s, "p").Put(t.Context(), &restored, sessions.ToRestore)
 		require.NoError(t, err)
 		require.Equal(t, want, did)
 	}

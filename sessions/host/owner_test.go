@@ -40,27 +40,21 @@ func (k fakeOwner) Status(context.Context, string) (api.PoolStatus, error) {
 }
 
 func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing.T) {
-	request := func(change func(*spec.Spec)) api.StartRequest {
-		r := api.StartRequest{Process: api.Process{Worker: "p/1"}, Spec: spec.Default()}
-		if change != nil {
-			change(&r.Spec)
-		}
-		return r
-	}
 	for name, c := range map[string]struct {
 		owner   fakeOwner
-		change  func(*spec.Spec)
+		store   string
 		refused bool
 	}{
-		"no owner":                           {fakeOwner{}, nil, false},
-		"this host":                          {fakeOwner{host: "here", state: lifecycle.Ready}, nil, false},
-		"another host":                       {fakeOwner{host: "there", state: lifecycle.Ready}, nil, true},
-		"another host without a live worker": {fakeOwner{host: "there", state: lifecycle.Pending}, nil, false},
-		"another host, with Redis": {fakeOwner{host: "there", state: lifecycle.Ready},
-			func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
+		"no owner":                           {fakeOwner{}, spec.StoreEmbedded, false},
+		"this host":                          {fakeOwner{host: "here", state: lifecycle.Ready}, spec.StoreEmbedded, false},
+		"another host":                       {fakeOwner{host: "there", state: lifecycle.Ready}, spec.StoreEmbedded, true},
+		"another host without a live worker": {fakeOwner{host: "there", state: lifecycle.Pending}, spec.StoreEmbedded, false},
+		"another host, with Redis":           {fakeOwner{host: "there", state: lifecycle.Ready}, spec.StoreRedis, false},
 	} {
 		s := New("here", t.TempDir(), slog.New(slog.DiscardHandler), c.owner.pools(), testObserver())
-		err := s.Admit(t.Context(), request(c.change))
+		request := api.StartRequest{Process: api.Process{Worker: "p/1"}, Spec: spec.Default()}
+		request.Spec.Sessions.Store = c.store
+		err := s.Admit(t.Context(), request)
 		if !c.refused {
 			require.NoError(t, err, name)
 			continue
@@ -159,10 +153,11 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 	}
 }
 
-func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
-	hosts := []string{"here"}
-	s := newTestStores(t, t.TempDir(), &hosts)
+// TestAHostClaimsItsStoreAgain: the worker ran elsewhere meanwhile, and no request has asked here.
+func TestAHostClaimsItsStoreAgain(t *testing.T) {
+	s := newTestStores(t, t.TempDir(), &[]string{"here"})
 	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
+	before := s.ask
 	s.pools["p"].processes = 0 // the pool's last worker here has ended
 	s.ask = fakeOwner{host: "there", spec: spec.Default()}.pools()
 	for range 2 {
@@ -170,12 +165,7 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 		require.ErrorIs(t, err, api.ErrStoreUnavailable)
 		require.ErrorContains(t, err, "the sessions of pool p are in the local store of host there")
 	}
-}
-
-// TestAHostClaimsItsStoreAgain: the worker ran elsewhere meanwhile, and no request has asked here.
-func TestAHostClaimsItsStoreAgain(t *testing.T) {
-	s := newTestStores(t, t.TempDir(), &[]string{"here"})
-	require.NoError(t, errorOf(s.Of(t.Context(), "p")))
+	s.ask = before
 	start := func() {
 		s.pools["p"].processes = 0
 		require.NoError(t, s.Admit(t.Context(),

@@ -43,6 +43,14 @@ func newTestStores(t *testing.T, dir string, hosts *[]string) *Stores {
 // errorOf is the error of a call whose result does not matter.
 func errorOf[T any](_ T, err error) error { return err }
 
+// storeOf is where the sessions of a pool are.
+func storeOf(t *testing.T, s *Stores, pool string) sessions.Store {
+	t.Helper()
+	of, err := s.Of(t.Context(), pool)
+	require.NoError(t, err)
+	return of.Store
+}
+
 func runStep(t *testing.T, s *Stores, step api.CopyStep) api.SessionCopy {
 	t.Helper()
 	report, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
@@ -86,9 +94,7 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	require.NoError(t, copies("embedded", server.URL(), false), "the same copy is in progress")
 	require.ErrorContains(t, copies("embedded", server.URL()+"/1", false), "already in progress")
 	awaitInStep(t, s)
-	of, err := s.Of(t.Context(), "p")
-	require.NoError(t, err)
-	require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), storeOf(t, s, "p"), &sessions.Session{ID: "a"})))
 	for _, step := range []api.CopyStep{api.CopyStepBack, api.CopyStepFinish, "sideways"} {
 		require.ErrorIs(t, errorOf(s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})), api.ErrInvalid, step)
 	}
@@ -186,9 +192,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.NoError(t, err)
 	awaitInStep(t, s)
 	require.Equal(t, api.CopyCutOver, runStep(t, s, api.CopyStepCutOver).Phase)
-	of, err := s.Of(t.Context(), "p")
-	require.NoError(t, err)
-	require.NoError(t, errorOf(sessions.Create(t.Context(), of.Store, &sessions.Session{ID: "a"})))
+	require.NoError(t, errorOf(sessions.Create(t.Context(), storeOf(t, s, "p"), &sessions.Session{ID: "a"})))
 	settings := spec.Default().Sessions
 	settings.Sync = spec.SyncInterval
 	require.NoError(t, errorOf(s.openFor("p", settings)))
@@ -203,9 +207,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("no store"), 0o600))
 	s = newTestStores(t, dir, &hosts)
 	require.NoError(t, s.ResumeCopy())
-	of, err = s.Of(t.Context(), "p")
-	require.NoError(t, err)
-	require.NoError(t, errorOf(of.Store.Get(t.Context(), "a")))
+	require.NoError(t, errorOf(storeOf(t, s, "p").Get(t.Context(), "a")))
 	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitTimeout, 5*time.Millisecond)
 	require.Equal(t, api.CopyCutOver, s.SessionCopy().Phase)
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepBack})
@@ -218,9 +220,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	awaitInStep(t, s)
 	require.Equal(t, api.CopyInSync, runStep(t, s, api.CopyStepBack).Phase)
 	runStep(t, s, api.CopyStepCancel)
-	of, err = s.Of(t.Context(), "p")
-	require.NoError(t, err)
-	require.NoError(t, errorOf(of.Store.Get(t.Context(), "a")))
+	require.NoError(t, errorOf(storeOf(t, s, "p").Get(t.Context(), "a")))
 	require.NoFileExists(t, filepath.Join(dir, copyRecordFile))
 	info, err := os.Stat(filepath.Dir(file))
 	require.NoError(t, err)
