@@ -130,15 +130,10 @@ func TestAnExecProbeRunsWithinTheWorkersLimits(t *testing.T) {
 func TestAWorkerCannotReadTheAgentsEnvironment(t *testing.T) {
 	t.Setenv("CONTAINMENT_SECRET", "hunter2")
 	out := filepath.Join(t.TempDir(), "out")
-	startTestAgent(t, t.TempDir(), "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+"; exec sleep 1000")
-	var seen []byte
-	eventually(t, func() bool {
-		var err error
-		seen, err = os.ReadFile(out)
-		return err == nil && strings.Contains(string(seen), "read")
-	}, "no output")
-	require.NotContains(t, string(seen), "hunter2")
-	require.NotContains(t, string(seen), "PATH=")
+	startTestAgent(t, t.TempDir(), "{ cat /proc/$PPID/environ; echo; } > "+out+"; exec sleep 1000")
+	seen := contentOf(t, out)
+	require.NotContains(t, seen, "hunter2")
+	require.NotContains(t, seen, "PATH=")
 }
 
 func TestAnIncarnationIsKilledByItsCgroup(t *testing.T) {
@@ -194,12 +189,7 @@ func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
 	sp.Health.Kind, sp.Health.Command = spec.HealthTCP, nil
 	s := open(t)
 	started := background(func() error { return errorOf(s.Start(t.Context(), launch("p/0", 1, sp))) })
-	var port string
-	eventually(t, func() bool {
-		data, err := os.ReadFile(ready)
-		port = strings.TrimSpace(string(data))
-		return err == nil && port != ""
-	}, "the program must get a port")
+	port := contentOf(t, ready)
 	stranger, err := net.Listen("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer stranger.Close()

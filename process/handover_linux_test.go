@@ -210,13 +210,40 @@ os.wait()
 time.sleep(1000)`
 
 func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
-	t.Run("the keeper is killed", func(t *testing.T) {
-		dir := shortDir(t)
-		id := handOver(t, dir, sh("sleep 1000"))
-		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
-		gone(t, id, "the worker")
-		require.Empty(t, open(t, in(dir), takeOver).TakenOver())
-	})
+	for name, happens := range map[string]func(t *testing.T, dir string, id tree.Identity){
+		"the keeper is killed": func(t *testing.T, dir string, id tree.Identity) {
+			require.Empty(t, open(t, takeOver).TakenOver(), "it has another state directory")
+			require.True(t, lives(t, id), "the keeper still waits")
+			require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
+			gone(t, id, "the worker")
+			require.Empty(t, open(t, in(dir), takeOver).TakenOver())
+		},
+		"the next supervisor is killed": func(t *testing.T, dir string, id tree.Identity) {
+			agent := exec.Command(os.Args[0])
+			in, _ := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
+			defer in.Close()
+			keeperGone(t, dir, "it has taken over")
+			require.True(t, lives(t, id))
+			require.NoError(t, agent.Process.Kill())
+			require.Error(t, tree.WaitChild(agent))
+		},
+		"the next supervisor does not take over": func(t *testing.T, dir string, _ tree.Identity) {
+			require.Empty(t, open(t, in(dir)).TakenOver())
+		},
+		"the next supervisor fails in the middle": func(t *testing.T, dir string, _ tree.Identity) {
+			taken, err := keeper.Take(t.Context(), filepath.Join(dir, keeper.SocketName))
+			require.NoError(t, err)
+			require.Len(t, taken.Items, 1)
+			taken.Abort()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			id := handOver(t, dir, sh("sleep 1000"))
+			happens(t, dir, id)
+			gone(t, id, "the worker")
+		})
+	}
 	t.Run("the worker ends before there is a next supervisor", func(t *testing.T) {
 		require.NoError(t, tree.BecomeSubreaper())
 		dir := shortDir(t)
@@ -242,41 +269,6 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		closes(t, s)
 		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
 		keeperGone(t, dir, "the keeper is left over")
-	})
-	t.Run("the next supervisor has another state directory", func(t *testing.T) {
-		dir := shortDir(t)
-		id := handOver(t, dir, sh("sleep 1000"))
-		require.Empty(t, open(t, takeOver).TakenOver())
-		require.True(t, lives(t, id), "the keeper still waits")
-		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
-		gone(t, id, "the worker")
-	})
-	t.Run("the next supervisor is killed", func(t *testing.T) {
-		dir := shortDir(t)
-		id := handOver(t, dir, sh("sleep 1000"))
-		agent := exec.Command(os.Args[0])
-		in, _ := startKeepingAgent(t, agent, keepingAgent{Dir: dir, Spec: sh("sleep 1000")})
-		defer in.Close()
-		keeperGone(t, dir, "it has taken over")
-		require.True(t, lives(t, id))
-		require.NoError(t, agent.Process.Kill())
-		require.Error(t, tree.WaitChild(agent))
-		gone(t, id, "the worker")
-	})
-	t.Run("the next supervisor does not take over", func(t *testing.T) {
-		dir := shortDir(t)
-		id := handOver(t, dir, sh("sleep 1000"))
-		require.Empty(t, open(t, in(dir)).TakenOver())
-		gone(t, id, "the worker")
-	})
-	t.Run("the next supervisor fails in the middle", func(t *testing.T) {
-		dir := shortDir(t)
-		id := handOver(t, dir, sh("sleep 1000"))
-		taken, err := keeper.Take(t.Context(), filepath.Join(dir, keeper.SocketName))
-		require.NoError(t, err)
-		require.Len(t, taken.Items, 1)
-		taken.Abort()
-		gone(t, id, "the worker")
 	})
 	t.Run("a worker asks", func(t *testing.T) {
 		dir := shortDir(t)
