@@ -57,14 +57,6 @@ func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
 	e.do("GET", "/v1/pools", nil).requireProblem(t, 503, "unavailable")
 }
 
-func TestAddedRoutesAreProtected(t *testing.T) {
-	e := parallel(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	e.gateway.Handle("GET /extra", http.HandlerFunc(func(e http.ResponseWriter, _ *http.Request) { e.WriteHeader(204) }))
-	client := clientWith(t, nil)
-	require.Equal(t, 204, overTCP(t, client, e.gateway.Endpoint(), "/extra"))
-	require.Equal(t, 403, overTCP(t, client, e.gateway.Endpoint(), "/extra", "Host", "evil.example"))
-}
-
 // FuzzHTTP sends arbitrary bytes. The gateway must answer with HTTP or disconnect, and continue to serve.
 func FuzzHTTP(f *testing.F) {
 	for _, seed := range []string{
