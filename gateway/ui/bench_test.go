@@ -3,7 +3,6 @@ package ui
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,10 +14,10 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/gateway/ui/uitest"
 )
 
-// encodedFleet answers as Temporal does, with JSON that the client decodes: a pool of 1,000 workers on two hosts.
+// encodedFleet answers as Temporal does, with JSON that the client decodes: the pool of uitest.
 type encodedFleet struct {
 	Fleet
 	status  api.PoolStatus
@@ -27,36 +26,9 @@ type encodedFleet struct {
 }
 
 func newEncodedFleet(b *testing.B) encodedFleet {
-	const size = 1000
-	status := api.PoolStatus{Pool: "large", Size: size, SpecVersion: 1}
-	hosts := []tempool.Host{{ID: "web-0", HeardAt: time.Now()}, {ID: "web-1", HeardAt: time.Now()}}
-	for i := range hosts {
-		hosts[i].Heartbeat.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
-	}
-	for slot := range size {
-		entry := api.RosterEntry{
-			Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2), PID: slot + 100,
-			Endpoint: "http://10.0.0.1:7460",
-			Since:    time.Now().Add(-time.Hour), SpecVersion: 1, LeaseSeq: int64(slot),
-			RunID: "0197f1a2-5c1e-7d53-9c8b-1f2e3d4c5b6a", Starts: 1,
-		}
-		if slot%97 == 5 {
-			entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
-		}
-		status.Workers = append(status.Workers, entry)
-		host := &hosts[slot%2].Heartbeat
-		host.Processes = append(host.Processes, api.ProcessReport{
-			Process:  api.Process{Worker: api.WorkerName("large", slot), Incarnation: 1},
-			InFlight: slot % 3, UptimeMS: 1000, Usage: api.Usage{Requests: int64(slot), TotalMS: 10},
-			Sample:     &api.Sample{MemoryBytes: int64(slot) << 16, CPUPercent: float64(slot % 100), At: time.Now()},
-			Assessment: &api.Assessment{Grade: "good", Score: float64(100 - slot%40), MaxMemoryBytes: 512 << 20},
-			Lease: &api.Lease{ID: fmt.Sprint("large.", slot, ".1.7"), Worker: api.WorkerName("large", slot),
-				Holder: "gateway:web-0", ExpiresAt: time.Now()},
-		})
-	}
-	encoded, err := json.Marshal(hosts)
+	encoded, err := json.Marshal(uitest.Hosts(1))
 	require.NoError(b, err)
-	return encodedFleet{status: status, hosts: encoded, decoded: new([]tempool.Host)}
+	return encodedFleet{status: uitest.Status(), hosts: encoded, decoded: new([]tempool.Host)}
 }
 
 // Hosts decodes each heartbeat once, as the client does: agents heartbeat every four seconds.
@@ -71,18 +43,7 @@ func (f encodedFleet) Hosts(context.Context) (hosts []tempool.Host, err error) {
 
 // RecentSamples encodes, too: the agent has some of them itself.
 func (f encodedPool) RecentSamples(_ context.Context, o tempool.SampleOptions) ([]api.RecentSamples, error) {
-	var own []api.RecentSamples
-	for _, slot := range o.Workers {
-		one := api.RecentSamples{Worker: api.WorkerName("large", slot)}
-		for i := range int64(api.MaxRecentSamples) {
-			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_007), append(one.Incarnation, 12)
-			one.MemoryBytes = append(one.MemoryBytes, (123+i*7%31)<<20+int64(slot))
-			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(i)+0.3), append(one.CallsPerMinute,
-				float32(100+i*7%31)), append(one.Score, 90.5)
-		}
-		own = append(own, one)
-	}
-	return decoded(own)
+	return decoded(uitest.Samples(o.Workers, 1))
 }
 
 // decoded is a value as it arrives by JSON.
@@ -94,21 +55,8 @@ func decoded[T any](value T) (arrived T, err error) {
 	return arrived, json.Unmarshal(encoded, &arrived)
 }
 
-// RecentQueue has the figures of an hour of two gateways.
 func (f encodedPool) RecentQueue(context.Context, tempool.GatewayOptions) ([]api.RecentQueue, error) {
-	var all []api.RecentQueue
-	for range 2 {
-		one := api.RecentQueue{Methods: []api.MethodFigures{{Method: "a", Calls: 4, Errors: 2, TimeUS: 9_000}}}
-		for i := range int32(api.FigureMinutes) {
-			one.Minutes = append(one.Minutes, api.Figures{AgeMS: (api.FigureMinutes - 1 - i) * 60_000, Seconds: 60, Calls: 600,
-				Waiting: api.Times{{0, 600}}, Errors: api.Counts{{Name: "worker_error", Count: 3}}})
-			for bucket := range 20 {
-				one.Minutes[i].Serving = append(one.Minutes[i].Serving, [2]uint32{api.TimeBucketFrom(30 + bucket), uint32(i%7) + 9})
-			}
-		}
-		all = append(all, one)
-	}
-	return decoded(all)
+	return decoded(uitest.Queues())
 }
 
 func (f encodedFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -19,35 +18,17 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/ui"
-	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/gateway/ui/uitest"
 )
 
-// largeFleet is a pool of 1,000 workers on two hosts, all of whose figures change with each question, and an event
-// every 100 ms.
+// largeFleet is the pool of uitest, all of whose figures change with each question, and an event every 100 ms.
 type largeFleet struct {
 	ui.Fleet
 	asked atomic.Int64
 }
 
-const largeSize = 1000
-
 func (f *largeFleet) Hosts(context.Context) ([]tempool.Host, error) {
-	turn := f.asked.Add(1)
-	hosts := []tempool.Host{{ID: "web-0", HeardAt: time.Now()}, {ID: "web-1", HeardAt: time.Now()}}
-	for i := range hosts {
-		hosts[i].Heartbeat.Agent = &api.AgentReport{Capacity: 600, Version: "v1", Labels: []string{"default"}}
-	}
-	for slot := range largeSize {
-		score := float64(100 - slot%40)
-		host := &hosts[slot%2].Heartbeat
-		host.Processes = append(host.Processes, api.ProcessReport{
-			Process:  api.Process{Worker: api.WorkerName("large", slot), Incarnation: 1},
-			InFlight: int(turn) % 3, UptimeMS: turn * 1000, Usage: api.Usage{Requests: turn * int64(slot), TotalMS: turn * 10},
-			Sample:     &api.Sample{MemoryBytes: int64(slot)<<16 + turn<<20, CPUPercent: float64(slot % 100), At: time.Now()},
-			Assessment: &api.Assessment{Grade: "good", Score: score, MaxMemoryBytes: 512 << 20},
-		})
-	}
-	return hosts, nil
+	return uitest.Hosts(f.asked.Add(1)), nil
 }
 
 func (f *largeFleet) ListPools(context.Context) ([]string, error) { return []string{"large"}, nil }
@@ -59,63 +40,18 @@ type largePool struct {
 	*largeFleet
 }
 
-func (f largePool) Status(context.Context) (api.PoolStatus, error) {
-	s := api.PoolStatus{Pool: "large", Size: largeSize, SpecVersion: 1}
-	for slot := range largeSize {
-		s.Workers = append(s.Workers, largeEntry(slot))
-	}
-	return s, nil
-}
+func (f largePool) Status(context.Context) (api.PoolStatus, error) { return uitest.Status(), nil }
 
 func (f largePool) State(_ context.Context, slot int) (api.WorkerState, error) {
-	return largeEntry(slot).Worker("large").WorkerState, nil
+	return uitest.Status().Workers[slot].Worker("large").WorkerState, nil
 }
 
-func largeEntry(slot int) api.RosterEntry {
-	entry := api.RosterEntry{Slot: slot, State: lifecycle.Ready, Incarnation: 1, Host: fmt.Sprint("web-", slot%2),
-		PID: slot + 100, Endpoint: fmt.Sprint("http://web-", slot%2), Since: time.Now().Add(-time.Hour), SpecVersion: 1}
-	if slot%97 == 5 {
-		entry.State, entry.Reason = lifecycle.Pending, "waits before the next start: exited with code 3, 4 times in a row"
-	}
-	return entry
+func (f largePool) RecentSamples(_ context.Context, o tempool.SampleOptions) ([]api.RecentSamples, error) {
+	return uitest.Samples(o.Workers, f.asked.Load()), nil
 }
 
-// RecentSamples changes with each question, too.
-func (f largePool) RecentSamples(_ context.Context, o tempool.SampleOptions) (all []api.RecentSamples, _ error) {
-	turn := f.asked.Load()
-	for _, slot := range o.Workers {
-		one := api.RecentSamples{Worker: api.WorkerName("large", slot)}
-		for i := range int64(api.MaxRecentSamples) {
-			wave := 1 + math.Sin(float64(i+turn+int64(slot))/5)
-			one.AgeMS, one.Incarnation = append(one.AgeMS, (api.MaxRecentSamples-i)*10_000), append(one.Incarnation, 1)
-			one.MemoryBytes = append(one.MemoryBytes, int64(slot)<<16+int64(wave*float64(20<<20)))
-			one.CPUPercent, one.CallsPerMinute, one.Score = append(one.CPUPercent, float32(wave)), append(one.CallsPerMinute,
-				float32(math.Round(100*wave))), append(one.Score, 90)
-		}
-		all = append(all, one)
-	}
-	return all, nil
-}
-
-// RecentQueue is a wave, too.
-func (f largePool) RecentQueue(context.Context, tempool.GatewayOptions) (all []api.RecentQueue, _ error) {
-	for phase := range 2 {
-		one := api.RecentQueue{Host: fmt.Sprint("web-", phase), Methods: []api.MethodFigures{
-			{Method: "tools/call", Calls: 9000, Errors: 45, TimeUS: 9000 * 31_000}, {Method: "render", Calls: 7, TimeUS: 9e6}}}
-		for i := range int32(api.FigureMinutes) {
-			wave := uint32(300 * (1.1 + math.Sin(float64(i)/9)))
-			minute := api.Figures{AgeMS: (api.FigureMinutes - 1 - i) * 60_000, Seconds: 60, Calls: int64(2 * wave),
-				Errors: api.Counts{{Name: "worker_error", Count: int64(i % 4)}}, Queue: int64(i % 9),
-				Waiting: api.Times{{0, wave}, {20480, wave / 3}},
-				Serving: api.Times{{5120, wave}, {20480, wave}, {98304, wave / 9}}}
-			if i == 40 {
-				minute.Processes = api.Counts{{Name: "stopped", Count: 500}, {Name: api.Deployed, Count: 500}}
-			}
-			one.Minutes = append(one.Minutes, minute)
-		}
-		all = append(all, one)
-	}
-	return all, nil
+func (f largePool) RecentQueue(context.Context, tempool.GatewayOptions) ([]api.RecentQueue, error) {
+	return uitest.Queues(), nil
 }
 
 func (f *largeFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
