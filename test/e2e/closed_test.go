@@ -69,32 +69,27 @@ func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 // What a sweep says of which workflow is a matter of its own tests.
 func TestWhatIsTerminatedIsReplacedOrEnds(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
-		"a leased worker":                                 leasedWorker,
-		"a worker of a pool that has continued":           workerOfAContinuedPool,
-		"a worker that rests, and the sweeper":            restingWorkerAndSweeper,
+		"a leased worker": leasedWorker,
+		"the sweeper, and workers that serve and rest":    sweeperAndWorkers,
 		"a pool and its processes":                        poolAndItsProcesses,
 		"a pool that is started again with fewer workers": poolStartedSmaller,
 	})
 }
 
-func workerOfAContinuedPool(env *testEnv) {
-	pool := env.startPool(echoSpec("followed", 2))
-	before := env.waitReady(pool, 2)
-	env.continued("followed")
-	env.continued("followed")
-	env.terminate(api.WorkerWorkflowID("followed", 0))
-	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
-	})
-}
-
-func restingWorkerAndSweeper(env *testEnv) {
+// The pool has continued twice, and none of its workers is a child of its newest run.
+func sweeperAndWorkers(env *testEnv) {
 	pool := env.startPool(echoSpec("unswept", 2))
+	before := env.waitReady(pool, 2)
 	env.restAndContinue(pool, 1)
+	env.continued("unswept")
 	env.terminate(api.SweeperWorkflowID)
-	env.terminate(api.WorkerWorkflowID("unswept", 1))
-	env.waitFor(pool, "the terminated worker is replaced",
-		func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
+	for slot := range 2 {
+		env.terminate(api.WorkerWorkflowID("unswept", slot))
+	}
+	env.waitFor(pool, "the terminated workers are replaced", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq &&
+			v.Workers[1].Incarnation > 1
+	})
 }
 
 // A pool has a worker that rests, and none is a child of its newest run.

@@ -16,7 +16,7 @@ import (
 // coreTests are the tests that -short leaves, and so make test: one for each promise that everything else rests on.
 var coreTests = []string{
 	"TestACodeMetricsJobCountsEachFileOnceDespiteCrashes",
-	"TestAKilledProcessIsReplacedAndItsHistorySaysWhy",
+	"TestEventsReportWhatHappensToAWorker",
 	"TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool",
 	"TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess",
 	"TestPoolsServeWhileTemporalIsDown",

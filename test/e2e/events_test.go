@@ -141,7 +141,8 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	stream.await("watched/0", api.EventLeaseGranted, api.EventLeaseReleased)
-	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
+	killed := env.waitState(pool, 0, lifecycle.Ready).PID
+	killProcess(t, killed)
 	env.waitLater(pool, "the worker is ready again", 1)
 
 	for _, reader := range []*eventStream{stream, received} {
@@ -151,7 +152,13 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 		env.awaitReported(pool, reader)
 	}
 
-	// The cause of the crash is in the event of its end.
+	// The cause of the crash is in the history and in the event of its end.
+	require.False(t, processAlive(killed))
+	history := env.history(pool, 0)
+	crash := history[slices.IndexFunc(history, func(t lifecycle.Transition) bool { return t.Event == lifecycle.Exited })]
+	require.Equal(t, lifecycle.Failed, crash.To)
+	require.Contains(t, crash.Reason, "SIGKILL")
+	require.Equal(t, map[string]string{"code": "0", "signal": "SIGKILL"}, crash.Metadata)
 	stream.mu.Lock()
 	ended := slices.IndexFunc(stream.events, func(e api.Event) bool { return e.Type == api.EventProcessEnded })
 	var data api.ProcessEventData

@@ -13,25 +13,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
-	env := oneHost(t, "crash")
-	pool := env.startPool(echoSpec("crash", 1))
-	before := env.waitState(pool, 0, lifecycle.Ready)
-	killProcess(t, before.PID)
-	env.waitLater(pool, "the next incarnation is ready", before.Incarnation)
-	found := false
-	for _, tr := range env.history(pool, 0) {
-		if tr.Event == lifecycle.Exited {
-			found = true
-			require.Equal(t, lifecycle.Failed, tr.To)
-			require.Contains(t, tr.Reason, "SIGKILL")
-			require.Equal(t, map[string]string{"code": "0", "signal": "SIGKILL"}, tr.Metadata)
-		}
-	}
-	require.True(t, found)
-	require.False(t, processAlive(before.PID))
-}
-
 // Twice an agent is killed and started again, the second time beside a pool whose workflow does not answer, because no
 // agent polls its task queue: it keeps no other pool's workers waiting.
 func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T) {
