@@ -59,8 +59,11 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 		require.Eventually(t, func() bool { return c.state.Load() == idle }, timeout, poll)
 		require.Nil(t, c.body, "an idle connection keeps the last body")
 	})
-	e.do("POST", "/v1/pools/p/call/echo", string(body)+"x").requireProblem(t, http.StatusRequestEntityTooLarge,
-		"payload_too_large")
+	large := e.do("POST", "/v1/pools/p/call/echo", string(body)+"x")
+	large.requireProblem(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
+	require.False(t, large.problem.Started)
+	chunked := e.send("POST", "/v1/pools/p/call/echo", io.MultiReader(bytes.NewReader(body), bytes.NewReader([]byte("x"))))
+	require.Equal(t, http.StatusRequestEntityTooLarge, chunked.status)
 	e.requireMemoryFree()
 }
 

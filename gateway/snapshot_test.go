@@ -73,6 +73,9 @@ func histogramOf(t *testing.T, m prometheus.Metric) *dto.Histogram {
 func TestSnapshotCountsTheRefusalsOfAPoolWithoutWorkers(t *testing.T) {
 	e := parallel(t, 0)
 	e.control.add("p/0", 1).host = "elsewhere"
+	for _, unknown := range []string{"nope", "NOPE"} {
+		e.do("POST", "/v1/pools/"+unknown+"/call/echo", "1").requireProblem(t, 404, api.CodePoolNotFound)
+	}
 	require.Empty(t, e.gateway.Snapshot().Pools)
 	for n := range 3 {
 		e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 503, api.CodeNoWorkers)
