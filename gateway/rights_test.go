@@ -118,13 +118,22 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 		stays = append(stays, follow(path, "Authorization", "Bearer "+second))
 	}
 	ends = append(ends, follow("/ui/live", "Cookie", cookie))
-	require.NoError(t, access.Remove(tokens, "test"))
-	require.Eventually(t, func() bool { return status(first) == 401 }, timeout, poll)
+	text, err := os.ReadFile(tokens)
+	require.NoError(t, err)
+	others := strings.Replace(string(text), `['read']`, `['read', 'call']`, 1) // of the first one
+	require.NotEqual(t, string(text), others)
+	require.NoError(t, os.WriteFile(tokens, []byte(others), 0o600))
 	for _, end := range ends {
 		require.NoError(t, await(t, end), "nothing is followed any longer")
 	}
 	for _, end := range stays {
 		require.Empty(t, end, "with another token it is")
+	}
+	require.NoError(t, access.Remove(tokens, "test"))
+	require.Eventually(t, func() bool { return status(first) == 401 }, timeout, poll)
+	require.NoError(t, access.Remove(tokens, "second"))
+	for _, end := range stays {
+		require.NoError(t, await(t, end))
 	}
 	require.NoError(t, os.WriteFile(tokens, []byte("half a fi"), 0o600))
 	require.NoError(t, os.Remove(tokens))

@@ -210,10 +210,11 @@ func (a *authenticator) identify(c *connection, r *http.Request) (principal *acc
 
 // client is the client of a request over TCP that no gateway has forwarded; nil if it does not say whose it is.
 func (a *authenticator) client(c *connection, r *http.Request) *access.Principal {
-	if p := a.inBrowser(r); p != nil {
-		return p
+	p := a.overTCP(c, r)
+	if visitor := a.inBrowser(r); visitor != nil {
+		return visitor
 	}
-	return a.overTCP(c, r)
+	return p
 }
 
 // acting is r as the check of origins must see it, which lets GET, HEAD and OPTIONS pass: workers of protocol none, and

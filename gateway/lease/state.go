@@ -184,7 +184,7 @@ func (s State) Asks(now time.Time, early bool) bool {
 	case s.Doubt == Unsure:
 		return true
 	}
-	return s.Held != (api.LeaseRef{}) && s.Ended == "" && (early || !now.Before(s.Expires))
+	return s.Held != (api.LeaseRef{}) && (early || !now.Before(s.Expires))
 }
 
 // Answer is what a workflow says of its worker.

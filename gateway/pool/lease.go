@@ -30,10 +30,12 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 	if err != nil {
 		return nil, err
 	}
-	if p := d.knownPool(ref.Pool); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.adoptForLocked(*lease, "", sent)
+	if u := d.upstreamFor(ref); u != nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		if u.leases.Held == ref { // else it may have been checked in meanwhile; a call under it shows whether it counts
+			u.pool.adoptForLocked(*lease, "", sent)
+		}
 	}
 	return lease, nil
 }
@@ -181,8 +183,9 @@ func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
 		u.checkins++
 		if u.lease == nil { // the next in line may have been refused for a lease that was not used here
-			u.retryAt = time.Time{}
-			u.openedLocked()
+			if soon := time.Now().Add(refusalPause); soon.Before(u.retryAt) {
+				u.retryAt = soon
+			}
 			return
 		}
 		proved := a.Opens(u.lease.key)
@@ -222,13 +225,11 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, a lease
 	}
 	u.leases = u.leases.End("it was checked in")
 	u.pool.mu.Unlock()
-	err = u.pool.await(ctx, func() bool { return len(l.calls) == 0 })
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	if err != nil { // the holder may check in elsewhere
-		u.setLeasesLocked(u.leases.Returned(ref, u.lease == l, len(l.calls)), "it was checked in")
+	if err := u.pool.await(ctx, func() bool { return len(l.calls) == 0 }); err != nil {
 		return r, false, errStillInFlight(r.LeaseID, err)
 	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
 	r = u.checkinLocked(l, r.Outcome, r.Error)
 	if ended = u.lease == l; ended { // opens the worker unless the checkin has it degraded or replaced
 		u.returning = true
@@ -273,11 +274,6 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		}
 		d.clock.Observe(state.AsOf, time.Now())
 		if err := lease.Confirm(id, ref, state); err != nil {
-			u.pool.mu.Lock()
-			if u.lease != nil {
-				u.learnLocked(state, now, checkins)
-			}
-			u.pool.mu.Unlock()
 			return d.verifier.Cache(id, err, now)
 		}
 		expires := d.clock.ExpiryOf(*state.Lease, now)

@@ -103,7 +103,7 @@ func (u *upstream) askSoonLocked() {
 // learnLocked takes what the worker's workflow says about its lease; checkins were taken when it was asked, at sent.
 // What it says may be older than what is known here.
 func (u *upstream) learnLocked(state api.WorkerState, sent time.Time, checkins int) {
-	if u.is(gone) || state.Lease != nil && u.checkins != checkins { // that lease may have been checked in meanwhile
+	if u.is(gone) {
 		return
 	}
 	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready}
@@ -116,6 +116,9 @@ func (u *upstream) learnLocked(state api.WorkerState, sent time.Time, checkins i
 	if state.Lease != nil {
 		ref, err := api.ParseLeaseID(state.Lease.ID)
 		if err != nil {
+			return
+		}
+		if u.checkins != checkins && u.leases.Held != ref { // it may have been checked in meanwhile
 			return
 		}
 		a.Lease, a.Expires = ref, u.pool.dispatcher.clock.ExpiryOf(*state.Lease, sent)
