@@ -149,6 +149,7 @@ func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
 	case use := <-m.arrived:
 		require.True(t, use())
 	case <-ctx.Done():
+		require.Fail(t, "no stream opens")
 	}
 	require.True(t, m.fail("other", api.ErrUnauthorized), "the first one answers, though without events")
 	require.False(t, m.fail(quiet, api.ErrUnauthorized))
@@ -159,6 +160,7 @@ func TestARefusalCountsUntilTheAgentOpensItsStream(t *testing.T) {
 	case use := <-m.arrived:
 		require.False(t, use(), "one that has left does not answer: %v", m.agents)
 	case <-ctx.Done():
+		require.Fail(t, "no list of agents comes")
 	}
 }
 

@@ -159,11 +159,12 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 	got := a.ok("POST", path+"/call/echo", "leased")
 	require.Equal(t, "leased", string(got.body))
+	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(a.ok("POST", path+"/call/stream", "3").body))
 	a.do("POST", "/v1/leases/"+lease.ID+"~"+strings.Repeat("0", 32)+"/call/echo", "").requireProblem(t,
 		http.StatusForbidden, api.CodeForbidden)
 	a.ok("PUT", path, map[string]int{"ttl_ms": 60_000})
 	a.ok("DELETE", path, nil)
-	require.EqualValues(t, 1, a.control.workers["p/1"].usage.Requests, "only the host of the lease counts its calls")
+	require.EqualValues(t, 2, a.control.workers["p/1"].usage.Requests, "only the host of the lease counts its calls")
 	a.ok("GET", "/v1/workers/p/1/logs", nil)
 
 	require.Equal(t, http.StatusOK, a.lines("GET", "/v1/workers/p/1/logs?follow", "").status)

@@ -108,21 +108,27 @@ func TestChangedTokensApplyWithoutARestart(t *testing.T) {
 		require.Equal(t, 200, response.StatusCode)
 		return background(func() error { return errorOf(io.Copy(io.Discard, response.Body)) })
 	}
-	b := newBrowser(t, e.gateway.Endpoint())
-	form := url.Values{"token": {first}, "form_token": {formToken(b.get(200, "/ui/signin"))}}
-	b.post(303, "/ui/signin", form)
-	cookie := b.cookies()[0].Name + "=" + b.cookies()[0].Value
-	var ends, stays []<-chan error
+	signedIn := func(secret string) (b browser, live <-chan error) { // a page of it
+		b = newBrowser(t, e.gateway.Endpoint())
+		b.post(303, "/ui/signin", url.Values{"token": {secret}, "form_token": {formToken(b.get(200, "/ui/signin"))}})
+		return b, follow("/ui/live", "Cookie", b.cookies()[0].Name+"="+b.cookies()[0].Value)
+	}
+	visitor, left := signedIn(second)
+	visitor.post(303, "/ui/signout", url.Values{"form_token": {formToken(visitor.get(200, "/ui/pools/p"))}})
+	require.NoError(t, await(t, left), "its client has signed out")
+	_, first1 := signedIn(first)
+	_, second1 := signedIn(second)
+	ends, stays := []<-chan error{first1}, []<-chan error{second1}
 	for _, path := range []string{"/v1/pools/p/logs?follow", "/v1/events", "/ui/live"} {
 		ends = append(ends, follow(path, "Authorization", "Bearer "+first))
 		stays = append(stays, follow(path, "Authorization", "Bearer "+second))
 	}
-	ends = append(ends, follow("/ui/live", "Cookie", cookie))
 	text, err := os.ReadFile(tokens)
 	require.NoError(t, err)
 	others := strings.Replace(string(text), `['read']`, `['read', 'call']`, 1) // of the first one
 	require.NotEqual(t, string(text), others)
-	require.NoError(t, os.WriteFile(tokens, []byte(others), 0o600))
+	require.NoError(t, os.WriteFile(tokens+".new", []byte(others), 0o600))
+	require.NoError(t, os.Rename(tokens+".new", tokens))
 	for _, end := range ends {
 		require.NoError(t, await(t, end), "nothing is followed any longer")
 	}

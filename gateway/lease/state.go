@@ -88,11 +88,14 @@ func Alone(others int) bool { return others == 0 }
 // when that lease is fenced or has ended.
 func (s State) Adopt(ref api.LeaseRef, expires time.Time) (State, bool) {
 	switch {
-	case ref.Older(s.Newest), s.Held == ref && s.Ended != "":
+	case ref.Older(s.Newest):
 		return s, false
 	case s.Held == ref:
 		if expires.After(s.Expires) {
 			s.Expires = expires
+		}
+		if s.Ended != "" {
+			return s, false
 		}
 	default:
 		s = s.Fence(ref)

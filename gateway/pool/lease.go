@@ -23,17 +23,18 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 	if a.Token() != "" { // the workflow compares it if this gateway could not
 		named += "~" + a.Token()
 	}
-	sent := time.Now()
+	u := d.upstreamFor(ref)
+	sent, checkins := time.Now(), u.checkinsTaken()
 	ctx, span := d.traceLease(ctx, "renew", ref.Worker(), ref.Incarnation)
 	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
 	tracecontext.End(span, err)
 	if err != nil {
 		return nil, err
 	}
-	if u := d.upstreamFor(ref); u != nil {
+	if u != nil {
 		u.pool.mu.Lock()
 		defer u.pool.mu.Unlock()
-		if u.leases.Held == ref { // else it may have been checked in meanwhile; a call under it shows whether it counts
+		if u.leases.Held == ref || u.checkins == checkins { // else it may have been checked in meanwhile
 			u.pool.adoptForLocked(*lease, "", sent)
 		}
 	}
@@ -183,7 +184,7 @@ func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
 		u.checkins++
 		if u.lease == nil { // the next in line may have been refused for a lease that was not used here
-			if soon := time.Now().Add(refusalPause); soon.Before(u.retryAt) {
+			if soon := time.Now().Add(returnedQuestion); soon.Before(u.retryAt) {
 				u.retryAt = soon
 			}
 			return
@@ -191,6 +192,16 @@ func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 		proved := a.Opens(u.lease.key)
 		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked()), "it was checked in")
 	})
+}
+
+// checkinsTaken is u.checkins; 0 if u is nil.
+func (u *upstream) checkinsTaken() int {
+	if u == nil {
+		return 0
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return u.checkins
 }
 
 // underLeaseLocked counts the calls under the lease that counts.
@@ -262,9 +273,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		return err
 	}
 	for left, settled := verifications, false; !settled; left-- {
-		u.pool.mu.Lock()
-		now, checkins := time.Now(), u.checkins
-		u.pool.mu.Unlock()
+		now, checkins := time.Now(), u.checkinsTaken()
 		state, err := d.verifier.State(c.ctx, id, ref)
 		if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
 			return errExpired(id)

@@ -74,3 +74,30 @@ func TestACheckinThatIsGivenUpIsAskedAbout(t *testing.T) {
 	require.NoError(t, await(t, call))
 	e.echo()
 }
+
+// The answer to a renewal, or to a question, may be older than a checkin that has come meanwhile.
+func TestAnAnswerThatACheckinHasOvertakenClosesNoWorker(t *testing.T) {
+	for name, ask := range map[string]func(d *Dispatcher, u *upstream, id string){
+		"a renewal": func(d *Dispatcher, _ *upstream, id string) {
+			require.NoError(t, errorOf(d.Renew(t.Context(), id, lease.Operator, 0)))
+		},
+		"a question": func(d *Dispatcher, u *upstream, _ string) {
+			locked(u.pool, func() any { u.askLocked(); return nil })
+			answered := func() bool { return !u.question.asking }
+			require.Eventually(t, func() bool { return locked(u.pool, answered) }, timeout, poll)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			u := e.dispatcher.poolState("p").upstreamOf(e.start(1))
+			granted, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me"})
+			require.NoError(t, err)
+			checkin := func() {
+				require.NoError(t, errorOf(e.dispatcher.Checkin(t.Context(), granted.ID, lease.Operator, "", "")))
+			}
+			e.control.delay = checkin
+			ask(e.dispatcher, u, granted.ID)
+			require.Nil(t, locked(u.pool, func() *activeLease { return u.lease }))
+		})
+	}
+}

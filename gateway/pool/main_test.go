@@ -167,6 +167,14 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	return lease, nil
 }
 
+func (c *fakeControl) Renew(_ context.Context, id string, _ time.Duration) (*api.Lease, error) {
+	defer c.arrive()
+	ref, err := api.ParseLeaseID(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leaseLocked(ref.Worker()), err
+}
+
 // leaseLocked is the newest lease of a worker, from now on.
 func (c *fakeControl) leaseLocked(worker string) *api.Lease {
 	pool, slot, _ := api.ParseWorkerName(worker)

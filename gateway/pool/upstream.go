@@ -144,6 +144,7 @@ func (u *upstream) adoptLocked(granted api.Lease, ref api.LeaseRef, expires time
 	}
 	next, adopted := u.leases.Adopt(ref, expires)
 	if !adopted {
+		u.leases = next // one that a checkin is ending may last longer
 		return false
 	}
 	u.setLeasesLocked(next, "a newer lease was granted")

@@ -45,7 +45,7 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 // The asynchronous clients call ten workers of two hosts, over TLS and with a token.
 func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 	env := newEnv(t)
-	cert, key, _ := accesstest.Certify(t, env.dir, "127.0.0.1")
+	cert, key, authority, _ := accesstest.CertifyBy(t, env.dir, "127.0.0.1")
 	tokens := filepath.Join(env.dir, "tokens.toml")
 	secret := accesstest.AddToken(t, tokens, "caller", []string{"called"}, "call", "lease", "read", "sessions")
 	for _, host := range []string{"one", "two"} {
@@ -65,7 +65,7 @@ func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 	gateways = slices.Compact(gateways)
 	require.Len(t, gateways, 2)
 	settings := []string{"TEMPOOL_GATEWAY=" + strings.Join(gateways, ","), "TEMPOOL_TOKEN=" + secret,
-		"TEMPOOL_CA_FILE=" + cert, "PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]}
+		"TEMPOOL_CA_FILE=" + authority, "PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]}
 	t.Run("node", func(t *testing.T) {
 		t.Log(runClient(t, ".", settings, "node", filepath.Join("testdata", "caller.mjs")))
 	})

@@ -155,7 +155,9 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 	// The cause of the crash is in the history and in the event of its end.
 	require.False(t, processAlive(killed))
 	history := env.history(pool, 0)
-	crash := history[slices.IndexFunc(history, func(t lifecycle.Transition) bool { return t.Event == lifecycle.Exited })]
+	at := slices.IndexFunc(history, func(t lifecycle.Transition) bool { return t.Event == lifecycle.Exited })
+	require.GreaterOrEqual(t, at, 0, "%v", history)
+	crash := history[at]
 	require.Equal(t, lifecycle.Failed, crash.To)
 	require.Contains(t, crash.Reason, "SIGKILL")
 	require.Equal(t, map[string]string{"code": "0", "signal": "SIGKILL"}, crash.Metadata)

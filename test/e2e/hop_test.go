@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/internal/need"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -58,6 +59,7 @@ tempool.run()
 }
 
 func TestThreeHostsServeForOneAnother(t *testing.T) {
+	need.Program(t, "curl")
 	pool, gateways, slots, agents := threeHosts(t)
 	noCallWaitsWhileAnotherHostIsIdle(t, gateways[0])
 	for slot := range 3 { // until no worker is stuck with the call that the client gave up

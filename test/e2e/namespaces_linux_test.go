@@ -74,7 +74,7 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	_, port, err := net.SplitHostPort(env.server.Address())
 	require.NoError(t, err)
 	machines := []*machine{newMachine(t, 0), newMachine(t, 1)}
-	cert, key, trust := accesstest.Certify(t, env.dir, machines[0].its, machines[1].its)
+	cert, key, _, trust := accesstest.CertifyBy(t, env.dir, machines[0].its, machines[1].its)
 	tokens := filepath.Join(env.dir, "tokens.toml")
 	secret := accesstest.AddToken(t, tokens, "job", []string{"span*"}, "call", "lease", "read")
 	reader := accesstest.AddToken(t, tokens, "reader", []string{"span*"}, "read")

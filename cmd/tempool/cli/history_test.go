@@ -62,6 +62,7 @@ func TestHistoryMarksGaps(t *testing.T) {
 func TestWhatCannotBeReplayedLeavesWhatTheRunBeganWith(t *testing.T) {
 	paths, err := filepath.Glob("../../../test/replay/testdata/v0.1/many-0.*.json.gz")
 	require.NoError(t, err)
+	require.Len(t, paths, 1)
 	file, err := os.Open(paths[0])
 	require.NoError(t, err)
 	defer file.Close()
