@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/history/v1"
@@ -24,8 +25,12 @@ var record = flag.String("record", "", "folder for the histories of all workflow
 // them.
 const recordedHome = "/tmp/tempool-recorded"
 
+var copying sync.Mutex
+
 // recordedCopy copies a folder to recordedHome, unless it is there, and returns the path of the copy.
 func recordedCopy(from, name string) string {
+	copying.Lock() // so that no test sees half of it
+	defer copying.Unlock()
 	to := filepath.Join(recordedHome, name)
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, fs.ErrExist) {
 		panic(err)
