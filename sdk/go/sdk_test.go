@@ -273,14 +273,16 @@ func TestAHostCallEndsWithItsConnection(t *testing.T) {
 		ended <- err
 		return nil, err
 	})
-	never := func(ctx context.Context, _ string, _ map[string]string, _ []byte) ([]byte, error) {
+	over := make(chan struct{})
+	late := func(context.Context, string, map[string]string, []byte) ([]byte, error) { // no answer before the end
 		close(asked)
-		<-ctx.Done()
-		return nil, ctx.Err()
+		<-over
+		return nil, nil
 	}
-	host := serve(t, wire.Options{HostCall: never})
+	host := serve(t, wire.Options{HostCall: late})
 	go func() { <-asked; _ = host.Close() }()
 	_, _ = host.Call(t.Context(), wire.Request{Method: "ask"})
 	require.ErrorIs(t, <-ended, errClosed)
 	require.ErrorIs(t, <-ended, errClosed)
+	close(over)
 }
