@@ -29,7 +29,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 	if r.ContentLength > limit {
 		return nil, pool.TooLarge(limit)
 	}
-	in := bodyReader{in: r.Body, w: w, until: time.Now().Add(requestTimeout(r))}
+	in := bodyReader{in: r.Body, w: w, limit: limit, until: time.Now().Add(requestTimeout(r))}
 	size := r.ContentLength
 	if size < 0 {
 		in.in = http.MaxBytesReader(w, r.Body, limit)
@@ -56,7 +56,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, by time.Time)
 			break
 		}
 		if err != nil {
-			return nil, bodyError(err, limit)
+			return nil, err
 		}
 	}
 	if body == nil {
@@ -76,30 +76,33 @@ func nextCapacity(now, size int64, announced bool) int64 {
 }
 
 // bodyReader reads a body whose client must send something within each bodyIdleTimeout, and everything until a time.
+// Its failures have codes.
 type bodyReader struct {
 	in    io.Reader
 	w     http.ResponseWriter
+	limit int64 // of in, if that is an http.MaxBytesReader
 	until time.Time
 	reads int
 }
 
 func (r *bodyReader) Read(p []byte) (int, error) {
+	control := http.NewResponseController(r.w)
 	if r.reads++; r.reads > 1 { // most bodies come with their headers
 		by := time.Now().Add(bodyIdleTimeout)
 		if by.After(r.until) {
 			by = r.until
 		}
-		_ = http.NewResponseController(r.w).SetReadDeadline(by) // the server ends it with the body
+		_ = control.SetReadDeadline(by)
 	}
-	return r.in.Read(p)
-}
-
-// bodyError codes the failure to read a call's body.
-func bodyError(err error, limit int64) error {
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return pool.TooLarge(limit)
+	n, err := r.in.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = control.SetReadDeadline(time.Time{}) // the client has sent all, and waits for its answer
+	} else if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		err = pool.TooLarge(r.limit)
+	} else if err != nil {
+		err = api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)
 	}
-	return api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)
+	return n, err
 }
 
 // readSmall reads a body of at most limit bytes that is not a call's; advice completes the error of a larger one.

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,38 +22,34 @@ const (
 	importTimeout = time.Hour
 )
 
-// storeOf finds the store of the pool in the path, for one of at most maxBackups requests, which ends with the gateway.
-func (g *Gateway) storeOf(r *http.Request, find func(context.Context, string) (sessions.HostCalls, error)) (
-	ctx context.Context, store sessions.Store, end func(), err error) {
-	select {
-	case g.backups <- struct{}{}:
-	default:
-		return nil, nil, nil, api.Errorf(api.CodeUnavailable,
-			"%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended",
-			maxBackups).After(time.Second)
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	stop := context.AfterFunc(g.life, cancel)
-	end = func() { stop(); cancel(); <-g.backups }
-	calls, err := find(ctx, r.PathValue("pool"))
-	if err != nil {
-		end()
-		return nil, nil, nil, err
-	}
-	return ctx, calls.Store, end, nil
+// backup wraps the handler of one of at most maxBackups requests, which end with the gateway.
+func (g *Gateway) backup(handle func(context.Context, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
+		select {
+		case g.backups <- struct{}{}:
+			defer func() { <-g.backups }()
+		default:
+			return api.Errorf(api.CodeUnavailable,
+				"%d exports and imports of sessions are under way at this gateway: repeat the request when one has ended",
+				maxBackups).After(time.Second)
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(g.life, cancel)()
+		return handle(ctx, w, r)
+	})
 }
 
 // exportSessions answers with a backup. A failure halfway is its last line, and the connection is closed, so that no
 // client takes it for a whole one.
-func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
-	ctx, store, end, err := g.storeOf(r, g.config.Sessions.ToList)
+func (g *Gateway) exportSessions(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	calls, err := g.config.Sessions.ToList(ctx, r.PathValue("pool"))
 	if err != nil {
 		return err
 	}
-	defer end()
 	listing, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	ids, err := store.IDs(listing)
+	ids, err := calls.Store.IDs(listing)
 	if err != nil {
 		return err
 	}
@@ -68,7 +62,7 @@ func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	out := bufio.NewWriterSize(w, 64<<10)
-	if _, err = sessions.WriteBackup(ctx, store, ids, r.PathValue("pool"), time.Now(), out); err != nil {
+	if _, err = sessions.WriteBackup(ctx, calls.Store, ids, r.PathValue("pool"), time.Now(), out); err != nil {
 		p := problemOf(err)
 		_ = json.NewEncoder(out).Encode(api.SessionBackupFailure{Code: p.Code, Error: p.Detail})
 	}
@@ -80,23 +74,22 @@ func (g *Gateway) exportSessions(w http.ResponseWriter, r *http.Request) error {
 }
 
 // importSessions restores a backup, as it arrives.
-func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) importSessions(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	anyPool, err := isSet(r.URL.Query(), "any_pool", false)
 	if err != nil {
 		return err
 	}
-	ctx, store, end, err := g.storeOf(r, g.config.Sessions.Of)
+	calls, err := g.config.Sessions.Of(ctx, r.PathValue("pool"))
 	if err != nil {
 		return err
 	}
-	defer end()
 	ctx, cancel := context.WithTimeout(ctx, importTimeout)
 	defer cancel()
 	if err := connectionOf(r).share.growBody(ctx, sessions.ImportMemory); err != nil {
 		return err
 	}
 	body := &bodyReader{in: r.Body, w: w, until: time.Now().Add(importTimeout)}
-	done, err := sessions.Import(ctx, store, r.PathValue("pool"), anyPool, backupBody{body, http.NewResponseController(w)})
+	done, err := sessions.Import(ctx, calls.Store, r.PathValue("pool"), anyPool, body)
 	switch {
 	case err != nil && g.life.Err() != nil:
 		return api.Errorf(api.CodeUnavailable,
@@ -106,24 +99,6 @@ func (g *Gateway) importSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, done)
 	return nil
-}
-
-// backupBody is the body of an import.
-type backupBody struct {
-	in         io.Reader
-	connection *http.ResponseController
-}
-
-// Read gives the failures to read a code.
-func (b backupBody) Read(p []byte) (int, error) {
-	n, err := b.in.Read(p)
-	switch {
-	case errors.Is(err, io.EOF):
-		_ = b.connection.SetReadDeadline(time.Time{}) // the client has sent all, and waits until the last of it is restored
-	case err != nil:
-		err = bodyError(err, 0)
-	}
-	return n, err
 }
 
 // Copies moves the sessions of this host's pools from one store to another. Errors are coded.

@@ -36,8 +36,8 @@ func (g *Gateway) sessionRoutes() []route {
 		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(patchSession)},
 		{http.MethodDelete, "/v1/sessions/{session}", access.Sessions, poolInQuery, g.session(deleteSession)},
 		// a client that may read and write each session may do so with all of them
-		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, orProblem(g.exportSessions)},
-		{http.MethodPost, "/v1/pools/{pool}/sessions/import", access.Sessions, poolInPath, orProblem(g.importSessions)},
+		{http.MethodGet, "/v1/pools/{pool}/sessions/export", access.Sessions, poolInPath, g.backup(g.exportSessions)},
+		{http.MethodPost, "/v1/pools/{pool}/sessions/import", access.Sessions, poolInPath, g.backup(g.importSessions)},
 	}
 }
 
