@@ -114,10 +114,11 @@ func (g *Gateway) isHere(ctx context.Context, pool string, slot int, worker stri
 		"%s", status.Pool, slot, status.Pool)
 }
 
-// serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. Empty lines keep a followed log
-// alive.
+// serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. A followed log goes on until the
+// client leaves or the gateway closes; empty lines keep it alive.
 func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQuery,
 	workers func() ([]string, error)) error {
+	changed := g.config.Logs.Changed()
 	names, err := workers()
 	if err != nil {
 		return err
@@ -133,15 +134,35 @@ func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQue
 	}
 	stream := logStream{g: g, ctx: ctx, out: json.NewEncoder(w), cursors: make(map[string]*logs.Cursor)}
 	stream.out.SetEscapeHTML(false)
-	for _, worker := range names {
-		if err := stream.send(worker, query); err != nil {
-			panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
+	keepAlive := time.NewTimer(logKeepAlive)
+	defer keepAlive.Stop()
+	follows := query.follow && r.Method != http.MethodHead
+	for first := true; ; first = false {
+		for _, worker := range names {
+			if err := stream.send(worker, query); err != nil && first {
+				panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
+			} else if err != nil {
+				return nil
+			}
+		}
+		if !follows || answer.Flush() != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			sleep.For(ctx.Done(), logPace) // and not for every line
+		case <-keepAlive.C:
+			if _, err := w.Write([]byte{'\n'}); err != nil {
+				return nil
+			}
+			keepAlive.Reset(logKeepAlive)
+		}
+		changed, query = g.config.Logs.Changed(), logQuery{tail: -1}
+		if names, err = workers(); err != nil || ctx.Err() != nil {
+			return nil
 		}
 	}
-	if query.follow && r.Method != http.MethodHead {
-		stream.follow(w, answer, workers)
-	}
-	return nil
 }
 
 // logStream writes logs to one client.
@@ -193,35 +214,4 @@ func (s *logStream) send(worker string, query logQuery) (err error) {
 		}
 	}
 	return cmp.Or(err, failed)
-}
-
-// follow writes new lines until the client leaves or the gateway closes.
-func (s *logStream) follow(w http.ResponseWriter, answer *http.ResponseController, workers func() ([]string, error)) {
-	keepAlive := time.NewTimer(logKeepAlive)
-	defer keepAlive.Stop()
-	for s.ctx.Err() == nil {
-		changed := s.g.config.Logs.Changed()
-		names, err := workers()
-		if err != nil {
-			return
-		}
-		for _, worker := range names {
-			if s.send(worker, logQuery{tail: -1}) != nil {
-				return
-			}
-		}
-		if answer.Flush() != nil {
-			return
-		}
-		select {
-		case <-s.ctx.Done():
-		case <-changed:
-			sleep.For(s.ctx.Done(), logPace) // and not for every line
-		case <-keepAlive.C:
-			if _, err := w.Write([]byte{'\n'}); err != nil {
-				return
-			}
-			keepAlive.Reset(logKeepAlive)
-		}
-	}
 }
