@@ -71,7 +71,9 @@ func New(config Config) *Metrics {
 	stats := newWorkerStats(config.HostID, config.Events,
 		func() map[string]workerUsage { return usageByWorker(config.Processes.List()) })
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(stats.vectors()...)
+	for _, v := range stats.vectors() {
+		registry.MustRegister(v)
+	}
 	registry.MustRegister(config.Sessions.vectors()...)
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,

@@ -58,9 +58,10 @@ func newWorkerStats(hostID string, log *events.Log, usage func() map[string]work
 	}
 }
 
-// vectors are what the registry collects beside the collector.
-func (l *workerStats) vectors() []prometheus.Collector {
-	return []prometheus.Collector{l.startDuration, l.probeDuration, l.startFailures, l.ended, l.probeFailures, l.decisions}
+// vectors are what the registry collects beside the collector, each by pool.
+func (l *workerStats) vectors() []*prometheus.MetricVec {
+	return []*prometheus.MetricVec{l.startDuration.MetricVec, l.probeDuration.MetricVec, l.startFailures.MetricVec,
+		l.ended.MetricVec, l.probeFailures.MetricVec, l.decisions.MetricVec}
 }
 
 // workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
@@ -79,8 +80,10 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	return w
 }
 
-// usedLocked returns the pool, whose series start at 0 when it is first used.
-func (l *workerStats) usedLocked(pool string) string {
+// used returns the pool, whose series start at 0 when it is first used, and stay for statsRetention.
+func (l *workerStats) used(pool string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if _, known := l.pools[pool]; !known {
 		l.startDuration.WithLabelValues(pool)
 		l.probeDuration.WithLabelValues(pool)
@@ -108,18 +111,16 @@ func (l *workerStats) Started(p api.Process, info process.Info, took time.Durati
 		PID: info.PID, TookMS: info.ReadyAt.Sub(info.StartedAt).Milliseconds()})
 	usage := l.usage()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.sweepLocked(usage, time.Now()) // so that the maps stay small without scrapes, too
 	l.workerLocked(p)
-	l.startDuration.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker))).Observe(took.Seconds())
+	l.mu.Unlock()
+	l.startDuration.WithLabelValues(l.used(api.PoolOf(p.Worker))).Observe(took.Seconds())
 }
 
 func (l *workerStats) StartFailed(p api.Process, err error) {
 	l.emit(api.EventProcessStartFailed, p.Worker, time.Now(), api.ProcessEventData{Host: l.hostID,
 		Incarnation: p.Incarnation, Reason: err.Error()})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.startFailures.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker))).Inc()
+	l.startFailures.WithLabelValues(l.used(api.PoolOf(p.Worker))).Inc()
 }
 
 func (l *workerStats) Watching(r api.WatchRequest) {
@@ -141,7 +142,6 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 		event.Reason = err.Error()
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	w := l.workerLocked(p)
 	if err != nil || w != nil && w.failing {
 		l.emit(api.EventWorkerProbed, p.Worker, time.Now(), event)
@@ -149,7 +149,8 @@ func (l *workerStats) Probed(p api.Process, took time.Duration, err error) {
 	if w != nil {
 		w.unhealthy, w.failing = err != nil, err != nil
 	}
-	pool := l.usedLocked(api.PoolOf(p.Worker))
+	l.mu.Unlock()
+	pool := l.used(api.PoolOf(p.Worker))
 	if took > 0 {
 		l.probeDuration.WithLabelValues(pool).Observe(took.Seconds())
 	}
@@ -177,23 +178,15 @@ func (l *workerStats) Ended(p *process.Process) {
 	l.emit(api.EventProcessEnded, p.Worker(), time.Now(), api.ProcessEventData{Host: l.hostID,
 		Incarnation: p.Incarnation(), PID: p.Info().PID, Outcome: exit.Outcome(), Code: &exit.Code, Signal: exit.Signal,
 		Reason: exit.Reason})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended.WithLabelValues(l.usedLocked(api.PoolOf(p.Worker())), string(exit.Outcome())).Inc()
+	l.ended.WithLabelValues(l.used(api.PoolOf(p.Worker())), string(exit.Outcome())).Inc()
 }
 
 // PoolDown has the metrics of a pool served here although it may have no process on this host, nor on another one.
-func (l *workerStats) PoolDown(pool string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.usedLocked(pool)
-}
+func (l *workerStats) PoolDown(pool string) { l.used(pool) }
 
 // Decided implements activities.Observer.
 func (l *workerStats) Decided(worker string, d activities.Decision) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.decisions.WithLabelValues(l.usedLocked(api.PoolOf(worker)), string(d)).Inc()
+	l.decisions.WithLabelValues(l.used(api.PoolOf(worker)), string(d)).Inc()
 }
 
 // sweepLocked removes workers and pools that have had no process here for statsRetention.
@@ -218,12 +211,8 @@ func (l *workerStats) sweepLocked(usage map[string]workerUsage, now time.Time) {
 			continue
 		}
 		delete(l.pools, pool)
-		byPool := prometheus.Labels{"pool": pool}
-		l.startDuration.Delete(byPool)
-		l.probeDuration.Delete(byPool)
-		l.startFailures.Delete(byPool)
-		l.probeFailures.Delete(byPool)
-		l.decisions.DeletePartialMatch(byPool)
-		l.ended.DeletePartialMatch(byPool)
+		for _, v := range l.vectors() {
+			v.DeletePartialMatch(prometheus.Labels{"pool": pool})
+		}
 	}
 }
