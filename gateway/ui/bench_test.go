@@ -84,6 +84,7 @@ func BenchmarkAViewer(b *testing.B) {
 	for _, path := range []string{"/ui/pools/large", "/ui/"} {
 		b.Run(path, func(b *testing.B) {
 			board := New(Config{Fleet: fleet, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
+				Outage:   func() time.Duration { return 0 },
 				Endpoint: func() string { return "" }})
 			turn := 0
 			refresh := func() {

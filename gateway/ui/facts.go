@@ -62,7 +62,7 @@ func (v *visit) rosters(ctx context.Context, names []string, hosts []host) []ans
 
 // requestTimeout is how long one question may take.
 func (v *visit) requestTimeout() time.Duration {
-	if v.d.config.Outage != nil && v.d.config.Outage() > 0 {
+	if v.d.config.Outage() > 0 {
 		return briefTimeout
 	}
 	return askTimeout

@@ -337,6 +337,7 @@ func newSite(t *testing.T, everybody *access.Principal, lookup func(string) *acc
 	s := &site{t: t, fleet: newFakeFleet()}
 	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
 		Refuse:   func(w http.ResponseWriter, err error) { http.Error(w, err.Error(), statusOf(err)) },
+		Outage:   func() time.Duration { return 0 },
 		Endpoint: func() string { return "http://127.0.0.1:1" }, TemporalUI: "http://temporal.test/", Lookup: lookup})
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := s.board.Principal(r)

@@ -47,9 +47,7 @@ func (v *visit) render(status int, name string, p page) error {
 	d := v.d
 	p.Host, p.Namespace, p.FormToken, p.At = d.config.HostID, d.config.Namespace, d.formToken(v.r), time.Now().UTC()
 	p.Nonce = visitorIn(v.r).nonce
-	if d.config.Outage != nil {
-		p.Outage = d.config.Outage()
-	}
+	p.Outage = d.config.Outage()
 	if v.principal.Has(access.Read) {
 		p.Visitor = v.principal.Name
 	}

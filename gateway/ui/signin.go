@@ -35,6 +35,7 @@ const CookiePrefix = "tempool_ui_"
 type identity struct {
 	secret    string
 	principal *access.Principal // at the sign-in
+	until     time.Time         // set by grants
 }
 
 // ownerOf is the client on whom bounds are counted. Those of this host that are known by nothing but their address are
@@ -46,22 +47,16 @@ func ownerOf(p *access.Principal) string {
 	return p.Name
 }
 
-// grant is an identity until a time.
-type grant struct {
-	identity
-	until time.Time
-}
-
-// grants are bounded and short-lived, by a random name.
+// grants are identities by a random name, bounded and short-lived.
 type grants struct {
 	most, each int // in all, and of one client
 	life       time.Duration
 	mu         sync.Mutex
-	all        map[string]grant
+	all        map[string]identity
 }
 
 func newGrants(most, each int, life time.Duration) *grants {
-	return &grants{most: most, each: each, life: life, all: map[string]grant{}}
+	return &grants{most: most, each: each, life: life, all: map[string]identity{}}
 }
 
 var errFull = api.Errorf(api.CodeUnavailable,
@@ -88,7 +83,8 @@ func (g *grants) add(i identity) (string, error) {
 		return "", errFull
 	}
 	name := rand.Text()
-	g.all[name] = grant{i, now.Add(g.life)}
+	i.until = now.Add(g.life)
+	g.all[name] = i
 	return name, nil
 }
 
@@ -96,11 +92,11 @@ func (g *grants) add(i identity) (string, error) {
 func (g *grants) get(name string, take bool) (identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	one, found := g.all[name]
+	one := g.all[name]
 	if take || time.Now().After(one.until) {
 		delete(g.all, name)
 	}
-	return one.identity, found && time.Now().Before(one.until)
+	return one, time.Now().Before(one.until)
 }
 
 // cookieName distinguishes agents of one host: browsers share cookies between ports.
@@ -256,7 +252,7 @@ func (v *visit) postSignIn() error {
 	case !p.Has(access.Read):
 		wrong = p.Name + " does not have the right read, which the dashboard requires. Use another token."
 	default:
-		if err := v.d.signIn(v.w, v.r, identity{secret, p}); err != nil {
+		if err := v.d.signIn(v.w, v.r, identity{secret: secret, principal: p}); err != nil {
 			return err
 		}
 		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)

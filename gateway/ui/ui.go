@@ -119,17 +119,14 @@ func (d *Dashboard) registerRoutes() {
 	page := func(pattern string, right access.Rights, serve func(*visit) error) {
 		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
 			v := &visit{d, w, r, visitorIn(r).principal}
-			if err := v.authorize(right); err != nil {
-				v.fail(err)
-				return
+			err := v.authorize(right)
+			if err == nil && r.Method == http.MethodPost && r.URL.Path != SignInLinkPath { // whose link is the proof
+				err = d.checkForm(r)
 			}
-			if r.Method == http.MethodPost && r.URL.Path != SignInLinkPath { // whose link is the proof
-				if err := d.checkForm(r); err != nil {
-					v.fail(err)
-					return
-				}
+			if err == nil {
+				err = serve(v)
 			}
-			if err := serve(v); err != nil {
+			if err != nil {
 				v.fail(err)
 			}
 		})

@@ -79,6 +79,7 @@ func TestAPoolOfAThousandWorkersShowsAndScrolls(t *testing.T) {
 	axe := axeSource(t)
 	f := &largeFleet{}
 	board := ui.New(ui.Config{Fleet: f, HostID: "web-0", Namespace: "default", Logger: slog.New(slog.DiscardHandler),
+		Outage:   func() time.Duration { return 0 },
 		Endpoint: func() string { return "" }})
 	operator := &access.Principal{Name: "ops", Rights: access.All}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
