@@ -55,14 +55,13 @@ type Peers struct {
 	work      sync.WaitGroup
 
 	mu      sync.Mutex
-	closed  bool
-	backoff map[string]*balance.Backoff // by endpoint; only of those that have failed
-	seekers map[string]*seeker          // by pool
+	backoff map[string]balance.Backoff // by endpoint; only of those that have failed
+	seekers map[string]*seeker         // by pool
 }
 
 // Open completes zero Peers, before any other use. Close ends them.
 func (p *Peers) Open(config Config) {
-	p.config, p.backoff, p.seekers = config, make(map[string]*balance.Backoff), make(map[string]*seeker)
+	p.config, p.backoff, p.seekers = config, make(map[string]balance.Backoff), make(map[string]*seeker)
 	p.life, p.end = context.WithCancel(context.Background())
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive}
@@ -80,10 +79,9 @@ func (p *Peers) Open(config Config) {
 
 // Close ends the search for free workers. Requests that are being forwarded go on.
 func (p *Peers) Close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.mu.Lock() // under which goroutines start
 	p.end()
+	p.mu.Unlock()
 	p.work.Wait()
 	p.transport.CloseIdleConnections()
 }
@@ -100,7 +98,7 @@ func (p *Peers) reach(to api.Peer) (*url.URL, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b := p.backoff[to.Endpoint]; b != nil && b.Left(time.Now()) > 0 {
+	if p.backoff[to.Endpoint].Left(time.Now()) > 0 {
 		return nil, api.Errorf(api.CodeUnavailable, "the gateway of host %s does not answer", to.Host).After(time.Second)
 	}
 	return base, nil
@@ -124,7 +122,7 @@ func (p *Peers) secretFor(base *url.URL) string {
 func (p *Peers) answered(to api.Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b := p.backoff[to.Endpoint]; b != nil && b.Left(time.Now()) == 0 {
+	if p.backoff[to.Endpoint].Left(time.Now()) == 0 {
 		delete(p.backoff, to.Endpoint)
 	}
 }
@@ -132,16 +130,12 @@ func (p *Peers) answered(to api.Peer) {
 // failed begins or extends the backoff of a peer.
 func (p *Peers) failed(to api.Peer, err error) {
 	p.mu.Lock()
-	b := p.backoff[to.Endpoint]
-	if b == nil {
-		if len(p.backoff) >= maxKnown {
-			clear(p.backoff)
-		}
-		b = &balance.Backoff{}
-		p.backoff[to.Endpoint] = b
-	}
-	now := time.Now()
+	b, now := p.backoff[to.Endpoint], time.Now()
 	first := b.Left(now) == 0 && b.Fail(now) // what was under way together counts once
+	if len(p.backoff) >= maxKnown {
+		clear(p.backoff)
+	}
+	p.backoff[to.Endpoint] = b
 	p.mu.Unlock()
 	if first {
 		p.config.Logger.Warn("the gateway of another host cannot be used", "peer", to.Host, "endpoint", to.Endpoint,

@@ -61,7 +61,7 @@ type lane struct {
 func (p *Peers) Waits(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.life.Err() != nil {
 		return
 	}
 	s := p.seekers[pool]
@@ -113,7 +113,7 @@ func (s *seeker) awaitWaiting() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(s.wake) > 0 && !p.closed {
+	if len(s.wake) > 0 && p.life.Err() == nil {
 		return true
 	}
 	delete(p.seekers, s.pool)
@@ -134,7 +134,7 @@ func (s *seeker) follow(status api.PoolStatus) {
 		}
 	}
 	for to, workers := range hosts {
-		if s.lanes[to] == nil && !p.closed {
+		if s.lanes[to] == nil && p.life.Err() == nil {
 			ctx, stop := context.WithCancel(p.life)
 			l := &lane{to: to, wake: make(chan struct{}, 1), stop: stop, workers: workers}
 			s.lanes[to] = l
@@ -304,12 +304,9 @@ func (p *Peers) serving(status api.PoolStatus) map[api.Peer][]string {
 	return hosts
 }
 
-// pause is the rest of a peer's backoff.
+// pause is the rest of the backoff of a peer that has failed.
 func (p *Peers) pause(to api.Peer) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b := p.backoff[to.Endpoint]; b != nil {
-		return max(b.Left(time.Now()), balance.MinBackoff/10)
-	}
-	return balance.MinBackoff
+	return max(p.backoff[to.Endpoint].Left(time.Now()), balance.MinBackoff/10)
 }
