@@ -200,7 +200,7 @@ func (m *world) gone(n int64) {
 }
 
 func (m *world) answerOf(w workflow) Answer {
-	a := Answer{Incarnation: w.incarnation, Seq: w.seq, Settled: w.lease == 0}
+	a := Answer{Incarnation: w.incarnation, Seq: w.seq, Settled: w.lease == 0, Sent: start}
 	if w.lease != 0 {
 		a.Lease, a.Expires = ref(m.on[w.lease], w.lease), start.Add(ttl)
 	}
@@ -243,6 +243,13 @@ func (m *world) moves(next func(name string, n int64, after world)) {
 		for seq := range after.over { // what cannot matter any more tells no states apart
 			after.used[seq] = after.used[seq] && !after.over[seq]
 			after.expired[seq] = after.expired[seq] && !after.over[seq]
+			on := ref(after.on[seq], int64(seq))
+			after.returned[seq] = after.returned[seq] && !on.Older(after.procs[on.Incarnation].state.Newest)
+		}
+		for n := range after.procs { // the next question is asked after the checkins of before
+			if int64(n) != after.asked && (after.verified == 0 || int64(n) != after.on[after.verified]) {
+				after.procs[n].state.CheckedIn = time.Time{}
+			}
 		}
 		if after != *m {
 			next(name, n, after)
@@ -280,7 +287,8 @@ func (m *world) moves(next func(name string, n int64, after world)) {
 		try("the first call is verified under", m.verified, func(w *world) {
 			seq := m.verified
 			w.verified, w.seen = 0, workflow{}
-			if m.seen.lease == seq { // else the call is refused
+			on := ref(m.on[seq], seq)
+			if m.seen.lease == seq && !m.procs[m.on[seq]].state.Overtaken(on, start) { // else the call is refused
 				w.adopt(m.on[seq], seq)
 				w.call(seq)
 			}
@@ -359,7 +367,7 @@ func (m *world) movesOf(n int64, try func(string, int64, func(*world))) {
 			if i.under[seq] != none {
 				running = 1
 			}
-			w.set(n, i.state.Returned(ref(n, seq), false, running))
+			w.set(n, i.state.Returned(ref(n, seq), false, running, start))
 		})
 	}
 	if next := m.w.seq + 1; next <= m.leases && m.verified == 0 && m.asked == 0 && !m.lost && !i.draining &&
@@ -417,7 +425,8 @@ func (m *world) leaseMoves(seq int64, try func(string, int64, func(*world))) {
 		})
 		if m.over[seq] && m.w.lease != seq && i.under[seq] == none {
 			try("the client tells the gateway that it has checked in", seq, func(w *world) {
-				w.set(n, i.state.Returned(ref(n, seq), true, 0))
+				w.returned[seq] = m.granted != seq // else its holder has not got it yet
+				w.set(n, i.state.Returned(ref(n, seq), true, 0, start))
 			})
 		}
 	}
@@ -435,6 +444,9 @@ func (m *world) leaseMoves(seq int64, try func(string, int64, func(*world))) {
 	}
 	if m.w.lease != seq {
 		return
+	}
+	if m.asked == 0 && m.verified == 0 && !m.lost {
+		try("the holder renews", seq, func(w *world) { w.verified, w.seen = seq, m.w })
 	}
 	if !m.expired[seq] && m.budget > 0 {
 		try("the time is over of", seq, func(w *world) { w.expired[seq] = true; w.budget-- })

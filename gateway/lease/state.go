@@ -27,6 +27,8 @@ type State struct {
 	Free bool
 	// Reserved says that a checkout through this host is under way.
 	Reserved bool
+	// CheckedIn is when the workflow was last known to have taken a checkin, of whatever lease.
+	CheckedIn time.Time
 }
 
 // Doubt says whether a host knows who has leased an incarnation.
@@ -137,11 +139,18 @@ func (s State) Return(ref api.LeaseRef, clean bool) State {
 	return s
 }
 
+// Overtaken reports whether an answer that the lease ref counts, which was asked for at sent, may be older than its
+// checkin.
+func (s State) Overtaken(ref api.LeaseRef, sent time.Time) bool {
+	return s.Held != ref && !s.CheckedIn.Before(sent)
+}
+
 // Returned takes it that the workflow has the checkin of a lease, with an outcome that is not known here; proved says
 // that its sender has shown the right to the lease that counts, and running counts the calls under that. Any other
 // number may be made up, and would fence those who get a lease later. The workflow denies a lease that was never used
 // here.
-func (s State) Returned(ref api.LeaseRef, proved bool, running int) State {
+func (s State) Returned(ref api.LeaseRef, proved bool, running int, now time.Time) State {
+	s.CheckedIn = now
 	switch {
 	case s.Held != ref, !proved:
 		return s
@@ -196,6 +205,7 @@ type Answer struct {
 	Seq         int64        // of the newest lease that it has granted
 	Lease       api.LeaseRef // that counts; zero for none
 	Expires     time.Time    // of Lease, by this host's monotonic clock
+	Sent        time.Time    // when it was asked for
 	Settled     bool         // without a lease: it is ready, or suspended by an order that this host knows
 }
 
@@ -203,6 +213,8 @@ type Answer struct {
 // Held.
 func (s State) Learn(a Answer, running int) State {
 	switch own := s.Newest.Incarnation; {
+	case a.Lease != (api.LeaseRef{}) && s.Overtaken(a.Lease, a.Sent):
+		return s
 	case a.Incarnation < own: // this one is about to take over: nobody can have leased it
 		return s.settle()
 	case a.Incarnation > own, s.Held.Seq > a.Seq: // it is to be drained; or the answer is older

@@ -23,21 +23,18 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a lease.Authority, tt
 	if a.Token() != "" { // the workflow compares it if this gateway could not
 		named += "~" + a.Token()
 	}
-	u := d.upstreamFor(ref)
-	sent, checkins := time.Now(), u.checkinsTaken()
+	sent := time.Now()
 	ctx, span := d.traceLease(ctx, "renew", ref.Worker(), ref.Incarnation)
 	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
 	tracecontext.End(span, err)
 	if err != nil {
 		return nil, err
 	}
-	if u != nil {
-		u.pool.mu.Lock()
-		defer u.pool.mu.Unlock()
-		if u.leases.Held == ref || u.checkins == checkins { // else it may have been checked in meanwhile
+	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
+		if !u.leases.Overtaken(ref, sent) {
 			u.pool.adoptForLocked(*lease, "", sent)
 		}
-	}
+	})
 	return lease, nil
 }
 
@@ -182,26 +179,13 @@ func (u *upstream) expired(ref api.LeaseRef) bool {
 // accepts that of any number, and the lease may have come to count here since clientLease.
 func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
-		u.checkins++
-		if u.lease == nil { // the next in line may have been refused for a lease that was not used here
-			if soon := time.Now().Add(returnedQuestion); soon.Before(u.retryAt) {
-				u.retryAt = soon
-			}
-			return
+		now := time.Now()
+		if soon := now.Add(returnedQuestion); u.lease == nil && soon.Before(u.retryAt) {
+			u.retryAt = soon // the next in line may have been refused for a lease that was not used here
 		}
-		proved := a.Opens(u.lease.key)
-		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked()), "it was checked in")
+		proved := u.lease != nil && a.Opens(u.lease.key)
+		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked(), now), "it was checked in")
 	})
-}
-
-// checkinsTaken is u.checkins; 0 if u is nil.
-func (u *upstream) checkinsTaken() int {
-	if u == nil {
-		return 0
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	return u.checkins
 }
 
 // underLeaseLocked counts the calls under the lease that counts.
@@ -273,7 +257,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		return err
 	}
 	for left, settled := verifications, false; !settled; left-- {
-		now, checkins := time.Now(), u.checkinsTaken()
+		now := time.Now()
 		state, err := d.verifier.State(c.ctx, id, ref)
 		if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
 			return errExpired(id)
@@ -290,7 +274,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 			return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
 		}
 		u.pool.mu.Lock()
-		if settled = u.checkins == checkins || left == 1; settled {
+		if settled = left == 1 || !u.leases.Overtaken(ref, now); settled {
 			u.adoptLocked(*state.Lease, ref, expires)
 		}
 		u.pool.mu.Unlock()

@@ -70,7 +70,7 @@ func (u *upstream) askLocked() {
 	if u.leases.Doubt == lease.Certain {
 		p.questionAt = time.Now().Add(questionPace)
 	}
-	sent, checkins := time.Now(), u.checkins
+	sent := time.Now()
 	p.dispatcher.work.Go(func() {
 		ctx, cancel := context.WithTimeout(p.dispatcher.life, lease.VerifyTimeout)
 		defer cancel()
@@ -87,7 +87,7 @@ func (u *upstream) askLocked() {
 		q.asked++
 		if err == nil {
 			p.dispatcher.clock.Observe(state.AsOf, now)
-			u.learnLocked(state, sent, checkins)
+			u.learnLocked(state, sent)
 		}
 	})
 }
@@ -100,13 +100,14 @@ func (u *upstream) askSoonLocked() {
 	}
 }
 
-// learnLocked takes what the worker's workflow says about its lease; checkins were taken when it was asked, at sent.
-// What it says may be older than what is known here.
-func (u *upstream) learnLocked(state api.WorkerState, sent time.Time, checkins int) {
+// learnLocked takes what the worker's workflow says about its lease, which was asked at sent. What it says may be older
+// than what is known here.
+func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
 	if u.is(gone) {
 		return
 	}
-	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready}
+	a := lease.Answer{Incarnation: state.Incarnation, Seq: state.LeaseSeq, Settled: state.State == lifecycle.Ready,
+		Sent: sent}
 	if state.State == lifecycle.Suspended && state.Lease == nil && state.Incarnation == u.incarnation {
 		if u.suspendGeneration == 0 { // by an order to an earlier agent
 			u.suspendLocked(0, state.Reason)
@@ -116,9 +117,6 @@ func (u *upstream) learnLocked(state api.WorkerState, sent time.Time, checkins i
 	if state.Lease != nil {
 		ref, err := api.ParseLeaseID(state.Lease.ID)
 		if err != nil {
-			return
-		}
-		if u.checkins != checkins && u.leases.Held != ref { // it may have been checked in meanwhile
 			return
 		}
 		a.Lease, a.Expires = ref, u.pool.dispatcher.clock.ExpiryOf(*state.Lease, sent)

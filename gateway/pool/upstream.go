@@ -55,9 +55,6 @@ type upstream struct {
 	retryAt  time.Time
 	// returning says that a checkin is on its way to the workflow, which would refuse the next client until it has it.
 	returning bool
-	// checkins counts those that the workflow has taken: an answer of it about a lease may be older than one that came
-	// meanwhile.
-	checkins int
 }
 
 // callSet are the calls in flight of one kind on an incarnation: those of its pool, or those under one lease.
