@@ -201,12 +201,13 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 		if w, admission, err = p.tryStart(c, t); w == nil {
 			break
 		}
-		if _, err = w.wait(c.ctx); err == nil {
+		_, err = w.wait(c.ctx)
+		sent, _ := err.(*sentToPeer) // it is never wrapped
+		if sent == nil {
 			break
 		}
-		if err = c.goesToPeer(t, err); err != nil {
-			break
-		}
+		t.arrived = c.arrived
+		err = c.sendTo(sent.to)
 	}
 	c.waited = admission != admitted
 	if err == nil && w == nil && admission == unverified {

@@ -176,17 +176,6 @@ func (d *Dispatcher) HasWorkers(pool string) bool {
 	return p != nil && p.hasWorker("")
 }
 
-// goesToPeer sends a call to another host whose wait has ended with err. It returns nil if the call must be tried again
-// here, and err if it was not sent.
-func (c *Call) goesToPeer(t *Target, err error) error {
-	sent, _ := err.(*sentToPeer) // it is never wrapped
-	if sent == nil {
-		return err
-	}
-	t.arrived = c.arrived
-	return c.sendTo(sent.to)
-}
-
 // sendTo sends a call to another host. It returns nil if the call must be tried here.
 func (c *Call) sendTo(to Place) error {
 	err := c.forward(c.ctx, to)
