@@ -269,13 +269,7 @@ func (d *Dispatcher) BindSession(pool, session, worker string, may func(bound st
 	return done
 }
 
-// unreserve opens a worker again that was reserved for a client.
-func (u *upstream) unreserve() {
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	u.unreserveLocked()
-}
-
+// unreserveLocked opens a worker again that was reserved for a client.
 func (u *upstream) unreserveLocked() {
 	u.leases.Reserved = false
 	if u.lease == nil {

@@ -167,7 +167,9 @@ func (w *waiter) wait(ctx context.Context) (reserved *upstream, err error) {
 	if c != nil { // it started at the moment it was given up
 		c.Complete(errNotSent(reason))
 	} else {
-		w.reserved.unreserve()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		w.reserved.unreserveLocked()
 	}
 	return nil, reason
 }

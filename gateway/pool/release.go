@@ -70,7 +70,9 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 		hooks.Go(func() error {
 			err := u.release(ctx, session, i == len(sessions)-1)
 			if err != nil {
-				u.emitNotReleased(session, err)
+				p.dispatcher.config.Events.Emit(api.EventSessionNotReleased, api.WorkerSource(u.worker), time.Now(),
+					api.SessionEvent{Host: p.dispatcher.config.HostID, Session: session, Worker: u.worker,
+						Incarnation: u.incarnation, Reason: shorten(err.Error())})
 				failed.Add(1)
 			}
 			p.mu.Lock()

@@ -107,8 +107,6 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 	}
 	ended := make(chan error, 1)
 	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend, "") })
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case err := <-ended:
 		u.pool.mu.Lock()
@@ -119,7 +117,7 @@ func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit tim
 		}
 		return problem
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(limit):
 	}
 	return api.HookSuspend + " has not returned within " + limit.String() + " (health.timeout)"
 }

@@ -91,16 +91,6 @@ func (c *Call) emitFailure(err error, now time.Time) {
 	}
 }
 
-// emitNotReleased emits that the process ends without releasing a session.
-func (u *upstream) emitNotReleased(session string, err error) {
-	if log := u.pool.dispatcher.config.Events; log.Wants(api.EventSessionNotReleased) {
-		log.Add(api.EventSessionNotReleased, api.WorkerSource(u.worker), time.Now(), api.SessionEvent{
-			Host: u.pool.dispatcher.config.HostID, Session: session, Worker: u.worker, Incarnation: u.incarnation,
-			Reason: shorten(err.Error()),
-		})
-	}
-}
-
 // emitRefusal emits that a call was refused before a worker had it.
 func (p *poolState) emitRefusal(c *Call, code api.Code, err error) {
 	if log := p.dispatcher.config.Events; log.Wants(api.EventCallFailed) {
