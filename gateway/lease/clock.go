@@ -20,8 +20,7 @@ import (
 // least delay counts. The zero value knows nothing. It is safe for concurrent use.
 type Clock struct {
 	mu       sync.Mutex
-	known    bool
-	received time.Time // here
+	received time.Time // here; zero while nothing is known
 	was      time.Time // by Temporal's clock, or a little later than received
 }
 
@@ -35,20 +34,13 @@ func (c *Clock) Observe(was, now time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known {
+	if !c.received.IsZero() {
 		age := now.Sub(c.received)
 		if expected := c.was.Add(age - time.Duration(clockDrift*float64(age))); was.Before(expected) {
 			return // it was longer on its way
 		}
 	}
-	c.known, c.received, c.was = true, now, was
-}
-
-// here is when Temporal's clock shows at, by this host's monotonic clock.
-func (c *Clock) here(at time.Time) (t time.Time, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.received.Add(at.Sub(c.was)), c.known
+	c.received, c.was = now, was
 }
 
 // Expiry is when a lease ends that lasts its TTL from an answer to a request sent at sent.
@@ -57,8 +49,10 @@ func Expiry(lease api.Lease, sent time.Time) time.Time { return sent.Add(lease.T
 // ExpiryOf is when a lease ends that the state of its worker shows, which was asked for at sent.
 func (c *Clock) ExpiryOf(lease api.Lease, sent time.Time) time.Time {
 	latest := Expiry(lease, sent)
-	if at, known := c.here(lease.ExpiresAt); known && at.Before(latest) {
-		return at
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if here := c.received.Add(lease.ExpiresAt.Sub(c.was)); !c.received.IsZero() && here.Before(latest) {
+		return here
 	}
 	return latest
 }

@@ -51,11 +51,12 @@ func (v *Verifier) Cached(id string, now time.Time) error {
 	return nil
 }
 
-// Cache caches the refusal of a lease, if there is room, and returns it. It does not cache that a lease was never
-// granted: it may be the next one, whose number somebody else has tried.
+// Cache caches that a lease has ended or is on another host, if there is room, and returns the error. It does not cache
+// that a lease was never granted, or that its worker does not exist: it may be the next one, whose number somebody else
+// has tried.
 func (v *Verifier) Cache(id string, err error, now time.Time) error {
 	_, other := err.(api.OtherHostError)
-	if api.CodeOf(err) == api.CodeLeaseNotFound && !other {
+	if api.CodeOf(err) != api.CodeLeaseFenced && !other {
 		return err
 	}
 	v.mu.Lock()
@@ -113,21 +114,18 @@ func (v *Verifier) Explain(ctx context.Context, id string, ref api.LeaseRef, hos
 		return ctx.Err()
 	}
 	state, err := v.State(ctx, id, ref)
-	if err != nil {
-		if api.CodeOf(err) == api.CodeUnavailable {
-			return err
-		}
-		return v.Cache(id, err, now)
+	if err == nil {
+		err = Confirm(id, ref, state)
 	}
-	if err := Confirm(id, ref, state); err != nil {
-		return v.Cache(id, err, now)
-	}
-	if state.Lease.Host != hostID {
-		return v.Cache(id, api.OtherHostError{Host: state.Lease.Host, Endpoint: state.Lease.Endpoint,
+	switch {
+	case err != nil:
+	case state.Lease.Host == hostID:
+		err = api.Errorf(api.CodeLeaseFenced, "the process of lease %s is no longer on this host; check out again", id)
+	default:
+		err = api.OtherHostError{Host: state.Lease.Host, Endpoint: state.Lease.Endpoint,
 			Coded: api.Errorf(api.CodeLeaseNotFound,
 				"lease %s is on host %s, not on this one (%s); use the lease's endpoint, %s", id, state.Lease.Host, hostID,
-				state.Lease.Endpoint)}, now)
+				state.Lease.Endpoint)}
 	}
-	return v.Cache(id, api.Errorf(api.CodeLeaseFenced,
-		"the process of lease %s is no longer on this host; check out again", id), now)
+	return v.Cache(id, err, now)
 }
