@@ -94,17 +94,13 @@ func (d *Dispatcher) upstreamFor(ref api.LeaseRef) *upstream {
 	return nil
 }
 
-// locked calls do with the upstream of exactly this incarnation, under the lock of its pool, and reports true if its
-// process lives here.
-func (d *Dispatcher) locked(worker string, incarnation int64, do func(*upstream)) bool {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return false
+// locked calls do with the upstream of exactly this incarnation, under the lock of its pool, if its process lives here.
+func (d *Dispatcher) locked(worker string, incarnation int64, do func(*upstream)) {
+	if u := d.upstreamOf(worker, incarnation); u != nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		do(u)
 	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	do(u)
-	return true
 }
 
 // upstreamOf returns the upstream of exactly this incarnation if its process lives here, else nil.

@@ -66,16 +66,12 @@ func (d *Dispatcher) clientLease(id string, a lease.Authority) (api.LeaseRef, er
 	if !a.Claims() {
 		return ref, lease.ErrForbidden(id)
 	}
-	u := d.upstreamFor(ref)
-	if u == nil {
-		return ref, nil
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	if l := u.lease; l != nil && l.ref == ref && !a.Opens(l.key) {
-		return ref, lease.ErrForbidden(id)
-	}
-	return ref, nil
+	d.locked(ref.Worker(), ref.Incarnation, func(u *upstream) {
+		if l := u.lease; l != nil && l.ref == ref && !a.Opens(l.key) {
+			err = lease.ErrForbidden(id)
+		}
+	})
+	return ref, err
 }
 
 // Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, of one
