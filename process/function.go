@@ -92,7 +92,7 @@ func (f *function) start(context.Context) error {
 	f.life, f.cut = context.WithCancel(context.Background())
 	var host net.Conn
 	host, f.conn = net.Pipe()
-	f.Process.conn, f.connErr = wire.NewFrames(host, host, f.wireOptions())
+	f.Process.conn = wire.NewFrames(host, host, f.wireOptions())
 	asked := make(chan struct{})
 	f.ask = sync.OnceFunc(func() { close(asked) })
 	run := FunctionRun{

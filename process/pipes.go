@@ -79,7 +79,7 @@ func (p *Process) connect(before *wire.State) (*wire.Conn, error) {
 	pool, options := p.spec.Pool, p.wireOptions()
 	switch {
 	case pool.Protocol == spec.ProtocolFrames && before == nil:
-		return wire.NewFrames(p.pipes.in, p.pipes.out, options)
+		return wire.NewFrames(p.pipes.in, p.pipes.out, options), nil
 	case pool.Protocol == spec.ProtocolFrames:
 		return wire.ResumeFrames(p.pipes.in, p.pipes.out, *before, options)
 	case pool.Protocol == spec.ProtocolJSONRPC && before == nil:

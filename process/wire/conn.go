@@ -73,6 +73,7 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 		o: o, codec: codec, out: &writer{w: w}, closers: []io.Closer{w},
 		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
+	c.out.run = c.flush
 	if unpolled := newUnpolledWriter(w); unpolled != nil {
 		c.out.w, c.out.tryWrite = unpolled, unpolled.tryWrite
 		c.closers = append(c.closers, unpolled)
@@ -98,7 +99,6 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 
 // start runs the goroutines. The codec must be fully set up.
 func (c *Conn) start() {
-	c.out.start(c.flush)
 	c.goroutines.Go(func() {
 		c.readErr = c.codec.read(c)
 		close(c.readEnded)

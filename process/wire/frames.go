@@ -34,22 +34,16 @@ type frames struct {
 // NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes
 // both. If out implements syscall.Conn in non-blocking mode, the Conn writes to a duplicate without handing over to
 // another goroutine (unpolled.go), and closes out at once unless it is in.
-func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (*Conn, error) {
+func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) *Conn {
 	o = o.withDefaults()
 	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{})}
 	c := newConn(d, in, out, o)
-	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
-	if err != nil {
-		return nil, err
-	}
-	first, err := AppendFrame(nil, Frame{Type: FrameHello, Payload: hello})
-	if err != nil {
-		return nil, err
-	}
+	hello, _ := json.Marshal(hostHello{ProtocolVersion, o.MaxMessage, o.MaxInflight}) // numbers never fail
+	first, _ := AppendFrame(nil, Frame{Type: FrameHello, Payload: hello})             // only a method or headers fail
 	c.start()
 	// If the worker is gone already, the reader fails with a better error than this write.
 	c.out.send(first, nil)
-	return c, nil
+	return c
 }
 
 // AwaitReady waits for the worker's hello; a JSON-RPC worker has none and is ready at once. It fails with ctx's error

@@ -50,8 +50,7 @@ func newSilentPeer(t testing.TB, o Options) (*Conn, *peer) {
 	theirs.Close()
 	answers, out, err := os.Pipe()
 	require.NoError(t, err)
-	c, err := NewFrames(answers, ours, o)
-	require.NoError(t, err)
+	c := NewFrames(answers, ours, o)
 	require.ErrorIs(t, ours.SetDeadline(time.Time{}), net.ErrClosed, "it is not polled")
 	p := &peer{t: t, conn: workerEnd{far.(*net.UnixConn), out}, r: bufio.NewReader(far)}
 	t.Cleanup(func() {
@@ -470,11 +469,10 @@ func FuzzFrames(f *testing.F) {
 			require.Equal(t, frame, back)
 		}
 		ours, theirs := net.Pipe()
-		c, err := NewFrames(ours, struct{ io.WriteCloser }{ours},
+		c := NewFrames(ours, struct{ io.WriteCloser }{ours},
 			Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
 				return nil, os.ErrInvalid
 			}})
-		require.NoError(t, err)
 		done := callAsync(within(t), c, Request{Method: "m"})
 		var peer sync.WaitGroup
 		peer.Go(func() { io.Copy(io.Discard, theirs) })

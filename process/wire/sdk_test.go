@@ -140,8 +140,7 @@ func (s sdk) start(t testing.TB, o Options, env ...string) (*Conn, *exec.Cmd) {
 	require.NoError(t, cmd.Start())
 	require.NoError(t, theirs.Close())
 	require.NoError(t, out.Close())
-	c, err := NewFrames(answers, ours, o)
-	require.NoError(t, err)
+	c := NewFrames(answers, ours, o)
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())
 		if cmd.ProcessState == nil {

@@ -21,18 +21,11 @@ type writer struct {
 
 	mu      sync.Mutex
 	backlog []byte        // not yet offered
-	run     func()        // starts the goroutine that calls flush; nil before the start of the Conn and after its end
+	run     func()        // starts the goroutine that calls flush; nil after the end of the Conn
 	drained chan struct{} // closed when that goroutine, which owns the stream, has emptied the backlog; nil if none does
 	offered int64         // stream offset up to which bytes may have been written
 	queued  int64         // stream offset of the next message
 	err     error         // sticky
-}
-
-// start lets a backlog be written, by a goroutine that run starts, until end.
-func (w *writer) start(run func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.run = run
 }
 
 // end starts no further goroutine.

@@ -21,8 +21,7 @@ func serve(t *testing.T, o wire.Options) *wire.Conn {
 	ours, theirs := net.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- newConnection(&program, theirs, theirs, Embedding{}).serve() }()
-	host, err := wire.NewFrames(ours, ours, o)
-	require.NoError(t, err)
+	host := wire.NewFrames(ours, ours, o)
 	t.Cleanup(func() {
 		require.NoError(t, host.Close())
 		select {

@@ -140,10 +140,8 @@ func spawnBare(ctx context.Context, s spec.Spec) (*bareWorker, error) {
 	if err := h.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("spawn %s: %w", s.Pool.Command[0], err), ours.Close(), in.Close())
 	}
-	if h.conn, err = wire.NewFrames(in, ours, wire.Options{}); err == nil {
-		err = wire.AwaitReady(ctx, h.conn)
-	}
-	if err != nil {
+	h.conn = wire.NewFrames(in, ours, wire.Options{})
+	if err := wire.AwaitReady(ctx, h.conn); err != nil {
 		h.kill()
 		return nil, fmt.Errorf("read the hello of process %d: %w", h.cmd.Process.Pid, err)
 	}
@@ -154,9 +152,7 @@ func spawnBare(ctx context.Context, s spec.Spec) (*bareWorker, error) {
 func (h *bareWorker) kill() {
 	_ = h.cmd.Process.Kill()
 	_ = h.cmd.Wait() // always fails: it was killed
-	if h.conn != nil {
-		_ = h.conn.Close()
-	}
+	_ = h.conn.Close()
 }
 
 // timeBare returns how many milliseconds the start of a pool's programs takes, one per core at a time, which is also an
