@@ -136,11 +136,6 @@ func TestAWorkerIsPlacedAgainWhereItsProcessWasNotTakenOver(t *testing.T) {
 func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.startOn(onOneHost)
-	resets := 0
-	s.onReset = func(api.ResetRequest) (api.ResetResult, error) {
-		s.count(&resets)
-		return api.ResetResult{}, nil
-	}
 	s.slow = map[string]time.Duration{api.ActivityReset: 20 * time.Second}
 	s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000})
 	s.At(10*time.Second, func() {

@@ -108,7 +108,6 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.slow = c.slow
-			s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return api.ResetResult{}, nil }
 			if c.script != nil {
 				c.script(s)
 			}

@@ -52,7 +52,7 @@ type workerEnv struct {
 	// slow is how long activities take, by name.
 	slow map[string]time.Duration
 
-	// Results of activities; nil is the default.
+	// Results of activities; at first, those of a host on which all goes well.
 	onStart   func(api.StartRequest) (api.StartResult, error)
 	onWatch   func(api.WatchRequest) (api.WatchResult, error)
 	onProbe   func(api.WatchRequest) (api.WatchResult, error)
@@ -102,10 +102,31 @@ func (s *workerEnv) signalsOf(name string) (messages []any) {
 
 func newWorkerEnv(t *testing.T) *workerEnv {
 	s := &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{},
-		startedAt: map[int64]time.Time{}}
+		startedAt: map[int64]time.Time{},
+		onStart: func(r api.StartRequest) (api.StartResult, error) {
+			return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1,
+				Rules: r.Rules}, nil
+		},
+		onWatch: always[api.WatchRequest](api.WatchResult{}),
+		onProbe: always[api.WatchRequest](api.WatchResult{Event: api.WatchProbePassed,
+			Sample: &api.Sample{MemoryBytes: 1 << 20}}),
+		onStop: always[api.StopRequest](api.StopResult{Exit: lifecycle.Exit{Interrupted: true},
+			Reason: "stopped gracefully"}),
+		onDrain: always[api.DrainRequest](api.DrainResult{}),
+		onReset: always[api.ResetRequest](api.ResetResult{}),
+		onSuspend: func(r api.SuspendRequest) (result api.SuspendResult, err error) { // without calls in flight
+			if r.LeaseID != "" {
+				result.Checkin = &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 3}}
+			}
+			return result, nil
+		},
+		onResume: always[api.ResumeRequest](api.ResumeResult{})}
 	s.Sent = func(name string, message any) { s.sent = append(s.sent, sent{name, message}) }
 	return s
 }
+
+// always is an activity with one result.
+func always[Q, A any](result A) func(Q) (A, error) { return func(Q) (A, error) { return result, nil } }
 
 // throughRuns plays a story with a new run every so many iterations; 0 is never.
 func throughRuns(t *testing.T, every []int, story func(t *testing.T, s *workerEnv)) {
@@ -149,7 +170,8 @@ func (s *workerEnv) set(now time.Time) {
 	s.env.RegisterWorkflowWithOptions(s.workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	activities := map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
-		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
+		api.ActivityProbe: s.probe, api.ActivityStop: s.stop,
+		api.ActivityDrain:   func(_ context.Context, r api.DrainRequest) (api.DrainResult, error) { return s.onDrain(r) },
 		api.ActivityReset:   func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
 		api.ActivitySuspend: s.suspend, api.ActivityResume: s.resume,
 	}
@@ -221,69 +243,38 @@ func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResul
 	s.mu.Lock()
 	s.startedAt[r.Incarnation] = s.env.Now()
 	s.mu.Unlock()
-	if s.onStart != nil {
-		return s.onStart(r)
-	}
-	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1,
-		Rules: r.Rules}, nil
+	return s.onStart(r)
 }
 
 func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches = append(s.watches, r)
-	if s.onWatch != nil {
-		return s.onWatch(r)
-	}
-	return api.WatchResult{}, nil
+	return s.onWatch(r)
 }
 
 func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.count(&s.probes)
-	if s.onProbe != nil {
-		return s.onProbe(r)
-	}
-	return api.WatchResult{Event: api.WatchProbePassed, Sample: &api.Sample{MemoryBytes: 1 << 20}}, nil
-}
-
-func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
-	if s.onDrain != nil {
-		return s.onDrain(r)
-	}
-	return api.DrainResult{}, nil
+	return s.onProbe(r)
 }
 
 func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
 	s.count(&s.stops)
-	if s.onStop != nil {
-		return s.onStop(r)
-	}
-	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped gracefully"}, nil
+	return s.onStop(r)
 }
 
-// suspend answers as a host without calls in flight: it fences a client's lease.
 func (s *workerEnv) suspend(_ context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
 	s.counting.Lock()
 	s.suspends = append(s.suspends, r)
 	s.counting.Unlock()
-	if s.onSuspend != nil {
-		return s.onSuspend(r)
-	}
-	result := api.SuspendResult{}
-	if r.LeaseID != "" {
-		result.Checkin = &api.CheckinRequest{LeaseID: r.LeaseID, Usage: api.Usage{Requests: 3}}
-	}
-	return result, nil
+	return s.onSuspend(r)
 }
 
 func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	s.resumes = append(s.resumes, r)
-	if s.onResume != nil {
-		return s.onResume(r)
-	}
-	return api.ResumeResult{}, nil
+	return s.onResume(r)
 }
 
 func (s *workerEnv) signal(name string, payload any) func() {
@@ -330,11 +321,12 @@ func (s *workerEnv) failStarts(fails func(api.StartRequest) bool) {
 
 // failStartsBy is failStarts with another failure.
 func (s *workerEnv) failStartsBy(err error, fails func(api.StartRequest) bool) {
+	starts := s.onStart
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if fails(r) {
 			return api.StartResult{}, err
 		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return starts(r)
 	}
 }
 

@@ -17,12 +17,12 @@ import (
 // A pool learns from the agent that a process is ready, perhaps before its worker does.
 func TestARestartThatComesWithTheResultOfAStartLeavesTheProcessInServiceUntilTheNextIsReady(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+	s.failStarts(func(r api.StartRequest) bool {
 		if r.Incarnation == 1 { // the start's result begins the next workflow task
 			s.env.SignalWorkflowSkippingWorkflowTask(api.SignalRestart, api.Order{Reason: "new moon"})
 		}
-		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway"}, nil
-	}
+		return false
+	})
 	s.At(time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
@@ -263,10 +263,10 @@ func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
 				s := newWorkerEnv(t)
 				s.slow = map[string]time.Duration{api.ActivityStart: startTakes}
 				started := map[int64]string{}
-				s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				s.failStarts(func(r api.StartRequest) bool {
 					started[r.Incarnation] = r.Spec.Pool.Env["NEWER"]
-					return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation)}, nil
-				}
+					return false
+				})
 				s.restartLeased()
 				s.At(time.Minute+2*time.Second, func() {
 					require.EqualValues(t, 2, s.state().Successor)
@@ -298,12 +298,7 @@ func TestOnlyAReplacedProcessThatDidNotStopIsRecordedAsKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
-			s.onStop = func(r api.StopRequest) (api.StopResult, error) {
-				if r.Incarnation == 1 {
-					return api.StopResult{Exit: test.exit}, nil
-				}
-				return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}}, nil
-			}
+			s.onStop = always[api.StopRequest](api.StopResult{Exit: test.exit})
 			s.At(2*time.Second, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)

@@ -155,11 +155,9 @@ func TestAResumeReturnsWhatTheWithdrawnSuspensionHasEnded(t *testing.T) {
 			s := newWorkerEnv(t)
 			fenced := api.FencedLease{LeaseID: suspendedLease, CallsCut: 2,
 				Checkin: &api.CheckinRequest{LeaseID: suspendedLease, Usage: api.Usage{Requests: 3}}}
-			s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) {
-				if c.answered {
-					return api.SuspendResult{FencedLease: fenced}, nil
-				}
-				return api.SuspendResult{Withdrawn: true}, nil
+			s.onSuspend = always[api.SuspendRequest](api.SuspendResult{Withdrawn: true})
+			if c.answered {
+				s.onSuspend = always[api.SuspendRequest](api.SuspendResult{FencedLease: fenced})
 			}
 			s.onResume = func(r api.ResumeRequest) (api.ResumeResult, error) {
 				require.False(t, r.Suspended)
