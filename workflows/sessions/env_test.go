@@ -45,7 +45,9 @@ type fakeHosts struct {
 // newFakeHosts places the workers t/0, t/1, … on these hosts.
 func newFakeHosts(t *testing.T, hosts ...string) *fakeHosts {
 	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{},
-		excluded: map[string]time.Duration{}, known: map[string]bool{}}
+		excluded: map[string]time.Duration{}, known: map[string]bool{},
+		failStep: func(string, string, []string, bool) error { return nil },
+		failHook: func(string, string, string) *api.SessionFailure { return nil }}
 	for slot, host := range hosts {
 		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, InService: true})
 		if h.bound[host] == nil {
@@ -115,6 +117,38 @@ func execute[R any](h *fakeHosts, name string, input R) (moves api.SessionMoves,
 	return moves, err
 }
 
+// executed is execute of a workflow that succeeds.
+func executed[R any](h *fakeHosts, name string, input R) api.SessionMoves {
+	h.t.Helper()
+	moves, err := execute(h, name, input)
+	require.NoError(h.t, err)
+	return moves
+}
+
+// fails is execute of a workflow that fails with a code, and an error that says each text.
+func fails[R any](h *fakeHosts, code api.Code, name string, input R, says ...string) {
+	h.t.Helper()
+	_, err := execute(h, name, input)
+	workflowtest.RequireCode(h.t, err, code)
+	for _, text := range says {
+		require.ErrorContains(h.t, err, text)
+	}
+}
+
+// cancelAt cancels the workflow instead of the nth time that a step takes effect.
+func (h *fakeHosts) cancelAt(nth int, step string) {
+	h.failStep = func(now, _ string, _ []string, after bool) error {
+		if now != step || after {
+			return nil
+		}
+		if nth--; nth != 0 {
+			return nil
+		}
+		h.env.CancelWorkflow()
+		return temporal.NewCanceledError()
+	}
+}
+
 func (h *fakeHosts) set() {
 	env := workflowtest.NewEnvironment(nil, sdk.Options{})
 	h.env = env
@@ -140,27 +174,17 @@ func (h *fakeHosts) step(ctx context.Context, name, worker string, sessions []st
 	h.mu.Lock()
 	h.steps = append(h.steps, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, worker, strings.Join(sessions, ","))))
 	h.mu.Unlock()
-	if h.failStep != nil {
-		if err := h.failStep(name, worker, sessions, false); err != nil {
-			return err
-		}
+	if err := h.failStep(name, worker, sessions, false); err != nil {
+		return err
 	}
 	h.mu.Lock()
 	effect(host)
 	h.mu.Unlock()
-	if h.failStep != nil {
-		return h.failStep(name, worker, sessions, true)
-	}
-	return nil
+	return h.failStep(name, worker, sessions, true)
 }
 
 func (h *fakeHosts) roster(context.Context, api.PoolRosterRequest) (api.PoolRosterResult, error) {
-	if h.failStep != nil {
-		if err := h.failStep("roster", "", nil, false); err != nil {
-			return api.PoolRosterResult{}, err
-		}
-	}
-	return api.PoolRosterResult{Workers: h.workers}, nil
+	return api.PoolRosterResult{Workers: h.workers}, h.failStep("roster", "", nil, false)
 }
 
 func (h *fakeHosts) listBindings(ctx context.Context,
@@ -193,15 +217,12 @@ func (h *fakeHosts) hooks(ctx context.Context, step string, r api.SessionHooksRe
 	warm bool) (result api.SessionHooksResult, err error) {
 	err = h.step(ctx, step, r.Worker, r.Sessions, func(string) {
 		for _, session := range r.Sessions {
-			if h.failHook != nil {
-				if failure := h.failHook(step, r.Worker, session); failure != nil {
-					result.Failed = append(result.Failed, *failure)
-					if failure.Code == api.CodeBusy {
-						continue
-					}
+			if failure := h.failHook(step, r.Worker, session); failure != nil {
+				result.Failed = append(result.Failed, *failure)
+				if failure.Code != api.CodeBusy {
 					h.warm[r.Worker+" "+session] = false // half-way
-					continue
 				}
+				continue
 			}
 			result.Called++
 			h.warm[r.Worker+" "+session] = warm

@@ -22,8 +22,7 @@ func migration(session, to string) api.MigrateSessionRequest {
 func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", "s", "other")
-	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.bindings())
 	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1,
@@ -34,25 +33,21 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 	h := newFakeHosts(t, "a", "b", "c")
 	h.bindWarm("t/0", "s")
 	h.bindWarm("t/2", "s") // calls came by both gateways
-	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	require.NoError(t, err)
+	executed(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.Equal(t, "b: s on t/1, warm true", h.bindings())
 	require.False(t, h.warm["t/0 s"] || h.warm["t/2 s"])
 }
 
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
-	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	workflowtest.RequireCode(t, err, api.CodeSessionNotFound)
+	fails(h, api.CodeSessionNotFound, api.WorkflowMigrateSession, migration("s", "t/1"))
 	h.known["s"], h.steps = true, nil
-	moves, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, []api.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
 
 	h.steps = nil
-	moves, err = execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	require.NoError(t, err)
+	moves = executed(h, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.Equal(t, []string{"look"}, h.steps, "it is there already")
 	require.NotEmpty(t, moves.Note)
 }
@@ -110,9 +105,8 @@ func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-		workflowtest.RequireCode(t, err, api.CodeWorkerError)
-		require.ErrorContains(t, err, "not now")
+		fails(h, api.CodeWorkerError, api.WorkflowMigrateSession, migration("s", "t/1"),
+			"not now")
 		require.Equal(t, before, h.bindings())
 	}
 }
@@ -123,8 +117,7 @@ func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
 	h.failHook = func(_, _, session string) *api.SessionFailure {
 		return &api.SessionFailure{Session: session, Code: api.CodeBusy, Reason: "leased"}
 	}
-	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	workflowtest.RequireCode(t, err, api.CodeBusy)
+	fails(h, api.CodeBusy, api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
 
@@ -137,9 +130,8 @@ func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := execute(h, api.WorkflowMigrateSession, migration("s", "t/1"))
-	workflowtest.RequireCode(t, err, api.CodeWorkerCrashed)
-	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: bind is broken")
+	fails(h, api.CodeWorkerCrashed, api.WorkflowMigrateSession, migration("s", "t/1"),
+		"not undone: it is no longer bound to t/0: bind is broken")
 	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
 }
 
@@ -149,14 +141,16 @@ func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	h.bindWarm("t/0", "s")
 	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid,
 		"t/2": api.CodeNoWorkers} {
-		_, err := execute(h, api.WorkflowMigrateSession, migration("s", to))
-		workflowtest.RequireCode(t, err, code)
+		fails(h, code, api.WorkflowMigrateSession, migration("s", to))
 	}
-	_, err := execute(h, api.WorkflowMigrateSession, migration("", "t/1"))
-	workflowtest.RequireCode(t, err, api.CodeInvalid)
-	_, err = execute(h, api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
-	workflowtest.RequireCode(t, err, api.CodeInvalid)
+	fails(h, api.CodeInvalid, api.WorkflowMigrateSession, migration("", "t/1"))
+	fails(h, api.CodeInvalid, api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
 	require.NotContains(t, h.steps, "release t/0 s")
+}
+
+func rebalanceOf(every int, weights map[int]int) RebalanceRun {
+	return RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t", Weights: weights},
+		ContinueEvery: every}
 }
 
 func evacuationOf(slot int) EvacuateRun {
@@ -170,8 +164,7 @@ func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
 		h.bindWarm("t/1", sessionIDs("x", 100)...)
 		run := evacuationOf(0)
 		run.ContinueEvery = every
-		moves, err := execute(h, api.WorkflowEvacuateWorker, run)
-		require.NoError(t, err)
+		moves := executed(h, api.WorkflowEvacuateWorker, run)
 		require.Equal(t, map[string]int{"t/1": 600, "t/2": 600, "t/3": 600}, h.counts())
 		require.Equal(t, 1700, moves.Moved)
 		require.Zero(t, moves.Skipped)
@@ -192,8 +185,7 @@ func TestAnEvacuationRetriesAndThenReportsWhatCannotMove(t *testing.T) {
 		refusals[session]++
 		return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "failHook"}
 	}
-	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.Equal(t, 9, moves.Moved)
 	require.Equal(t, 1, moves.Skipped)
 	require.Len(t, moves.Skips, 1)
@@ -212,8 +204,7 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.Equal(t, 40, moves.Moved)
 	require.Equal(t, map[string]int{"t/2": 40}, h.counts())
 }
@@ -221,16 +212,7 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", sessionIDs("s", 600)...)
-	loads := 0
-	h.failStep = func(step, _ string, _ []string, after bool) error {
-		if step == "load" && !after {
-			if loads++; loads == 2 {
-				h.env.CancelWorkflow()
-				return temporal.NewCanceledError()
-			}
-		}
-		return nil
-	}
+	h.cancelAt(2, "load")
 	_, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, map[string]int{"t/0": 100, "t/1": 500}, h.counts())
@@ -244,22 +226,18 @@ func TestAnEvacuationNeedsAWorkerToTakeTheSessions(t *testing.T) {
 	h.excluded["t/2"] = time.Minute // it is evacuated, too
 	h.bindWarm("t/0", "s")
 	before := h.bindings()
-	_, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
-	workflowtest.RequireCode(t, err, api.CodeNoWorkers)
+	fails(h, api.CodeNoWorkers, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.Equal(t, before, h.bindings())
 	require.Zero(t, h.excluded["t/0"])
 
-	_, err = execute(h, api.WorkflowEvacuateWorker, evacuationOf(9))
-	workflowtest.RequireCode(t, err, api.CodeWorkerNotFound)
+	fails(h, api.CodeWorkerNotFound, api.WorkflowEvacuateWorker, evacuationOf(9))
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
 	tooLong.ExcludeFor = &span
-	_, err = execute(h, api.WorkflowEvacuateWorker, tooLong)
-	workflowtest.RequireCode(t, err, api.CodeInvalid)
+	fails(h, api.CodeInvalid, api.WorkflowEvacuateWorker, tooLong)
 
 	h.workers[0].State, h.workers[0].InService = lifecycle.Failed, false
-	moves, err := execute(h, api.WorkflowEvacuateWorker, evacuationOf(0))
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.Contains(t, moves.Note, "no process")
 }
 
@@ -269,16 +247,14 @@ func TestARebalancingMovesTheFewest(t *testing.T) {
 		h.bindWarm("t/0", sessionIDs("s", 1300)...)
 		h.bindWarm("t/1", sessionIDs("x", 101)...)
 		h.bindWarm("t/2", sessionIDs("y", 699)...)
-		run := RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every}
-		moves, err := execute(h, api.WorkflowRebalanceSessions, run)
-		require.NoError(t, err)
+		run := rebalanceOf(every, nil)
+		moves := executed(h, api.WorkflowRebalanceSessions, run)
 		require.Equal(t, map[string]int{"t/0": 525, "t/1": 525, "t/2": 525, "t/3": 525}, h.counts())
 		require.Equal(t, 1300-525+699-525, moves.Moved)
 		require.NotContains(t, h.bindings(), "warm false")
 		require.Equal(t, map[int]bool{0: false, 1: true}[every], h.runs > 1)
 
-		again, err := execute(h, api.WorkflowRebalanceSessions, run)
-		require.NoError(t, err)
+		again := executed(h, api.WorkflowRebalanceSessions, run)
 		require.Zero(t, again.Moved)
 		require.NotEmpty(t, again.Note)
 	}
@@ -289,17 +265,8 @@ func TestACancelledRebalancingUndoesWhatIsOnItsWayAndEnds(t *testing.T) {
 	for _, every := range []int{0, 1} {
 		h := newFakeHosts(t, "a", "a")
 		h.bindWarm("t/0", sessionIDs("s", 2000)...)
-		cancelled := false
-		h.failStep = func(step, _ string, _ []string, _ bool) error {
-			if step == "load" && !cancelled {
-				cancelled = true
-				h.env.CancelWorkflow()
-				return temporal.NewCanceledError()
-			}
-			return nil
-		}
-		_, err := execute(h, api.WorkflowRebalanceSessions,
-			RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every})
+		h.cancelAt(1, "load")
+		_, err := execute(h, api.WorkflowRebalanceSessions, rebalanceOf(every, nil))
 		require.True(t, temporal.IsCanceledError(err), "%v", err)
 		require.Equal(t, 1, h.runs)
 		require.Equal(t, map[string]int{"t/0": 2000}, h.counts())
@@ -311,28 +278,20 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "a", "a")
 	h.bindWarm("t/0", sessionIDs("s", 90)...)
 	h.bindWarm("t/3", sessionIDs("x", 7)...)
-	request := api.RebalanceSessionsRequest{Pool: "t", Weights: map[int]int{0: 1, 1: 2}}
-	_, err := execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-	require.NoError(t, err)
+	executed(h, api.WorkflowRebalanceSessions, rebalanceOf(0, map[int]int{0: 1, 1: 2}))
 	require.Equal(t, map[string]int{"t/0": 30, "t/1": 60, "t/3": 7}, h.counts())
 
 	h.excluded["t/2"] = time.Minute
-	_, err = execute(h, api.WorkflowRebalanceSessions,
-		RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
-	require.NoError(t, err)
+	executed(h, api.WorkflowRebalanceSessions, rebalanceOf(0, nil))
 	require.Equal(t, 0, h.counts()["t/2"], "an evacuated worker gets none")
 
 	for code, weights := range map[api.Code]map[int]int{
 		api.CodeWorkerNotFound: {9: 1}, api.CodeInvalid: {0: -1},
 	} {
-		request.Weights = weights
-		_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-		workflowtest.RequireCode(t, err, code)
+		fails(h, code, api.WorkflowRebalanceSessions, rebalanceOf(0, weights))
 	}
-	request.Weights = map[int]int{0: 0, 1: 0}
-	_, err = execute(h, api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-	workflowtest.RequireCode(t, err, api.CodeInvalid)
-	require.ErrorContains(t, err, policy.ErrSessions.Error())
+	fails(h, api.CodeInvalid, api.WorkflowRebalanceSessions, rebalanceOf(0, map[int]int{0: 0, 1: 0}),
+		policy.ErrSessions.Error())
 }
 
 func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
@@ -344,9 +303,7 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := execute(h, api.WorkflowRebalanceSessions,
-		RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
-	require.NoError(t, err)
+	moves := executed(h, api.WorkflowRebalanceSessions, rebalanceOf(0, nil))
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)
 }
@@ -355,7 +312,7 @@ func TestASessionWorkflowThatCannotStartReturnsACodedError(t *testing.T) {
 	for _, step := range []string{"roster", "look", "keep off"} {
 		for name, input := range map[string]any{
 			api.WorkflowMigrateSession: migration("s", "t/1"), api.WorkflowEvacuateWorker: evacuationOf(0),
-			api.WorkflowRebalanceSessions: RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}},
+			api.WorkflowRebalanceSessions: rebalanceOf(0, nil),
 		} {
 			if step == "keep off" && name != api.WorkflowEvacuateWorker {
 				continue
@@ -369,9 +326,7 @@ func TestASessionWorkflowThatCannotStartReturnsACodedError(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := execute(h, name, input)
-			workflowtest.RequireCode(t, err, api.CodePoolNotFound)
-			require.ErrorContains(t, err, ": there is none")
+			fails(h, api.CodePoolNotFound, name, input, ": there is none")
 			require.Equal(t, before, h.bindings())
 		}
 	}
