@@ -97,18 +97,6 @@ func TestTheScaleSectionIsReadFromThePool(t *testing.T) {
 	p := &measuredPool{}
 	p.spec.Store(&readSpec{old, time.Now().Add(-specMaxAge)})
 	r.pools["p"] = p
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.run(ctx)
-	}()
-	select {
-	case d := <-reported:
-		require.InDelta(t, 2, d.Load, 0)
-	case <-time.After(time.Minute):
-		require.Fail(t, "the spec was not read")
-	}
-	cancel()
-	<-ended
+	background(t, r.run)
+	require.InDelta(t, 2, next(t, reported).Load, 0, "the spec was read")
 }

@@ -61,7 +61,7 @@ func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec
 	return p
 }
 
-// goroutines runs f until the test ends.
+// background runs f until the test ends.
 func background(t *testing.T, f func(context.Context)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -60,15 +59,12 @@ func inHere(t *testing.T, f func(t *testing.T, h *here)) {
 			log: slog.New(slog.NewTextHandler(&h.log, nil)), wake: make(chan struct{}, 1), held: map[string]*held{},
 		}
 		h.set()
-		ctx, cancel := context.WithCancel(t.Context())
-		done := sleep.Done(func() { h.run(ctx) })
-		defer func() {
-			cancel()
-			<-done
+		t.Cleanup(func() {
 			if !h.refuses.Load() {
 				require.Equal(t, h.opens.Load(), h.closes.Load())
 			}
-		}()
+		})
+		background(t, h.run)
 		synctest.Wait()
 		f(t, h)
 	})

@@ -111,18 +111,11 @@ func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) 
 
 func TestOnlyAWorkerWhoseFailureIsInSightHasATimeToFailure(t *testing.T) {
 	sent := func(a *api.Assessment) map[string]float64 {
-		out := make(chan prometheus.Metric, 2)
-		sink{out}.assessment(a, "p", "p/0")
-		close(out)
 		values := map[string]float64{}
-		for metric := range out {
-			var m dto.Metric
-			require.NoError(t, metric.Write(&m))
-			for _, known := range catalogue {
-				if known.desc == metric.Desc() {
-					values[known.Name] = m.GetGauge().GetValue()
-				}
-			}
+		for name, family := range gather(t, prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
+			sink{out}.assessment(a, "p", "p/0")
+		})) {
+			values[name] = family.GetMetric()[0].GetGauge().GetValue()
 		}
 		return values
 	}
