@@ -58,34 +58,57 @@ func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
 	require.JSONEq(t, `{"pool": "python", "size": 2, "ready": 0, "spec_version": 1, "workers": []}`, r.out)
 }
 
-func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
+func TestAWaitThatFailsSaysWhy(t *testing.T) {
 	log := "the process exited with code 1; the end of its log:\nImportError: no module named numpy"
-	history := []lifecycle.Transition{
-		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: "an earlier failure"},
-		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: log},
-		{From: lifecycle.Failed, To: lifecycle.Pending, Reason: "backoff"},
+	stopping, ready := roster(entry(0, lifecycle.Stopping, 1, "")), entry(0, lifecycle.Ready, 1, "")
+	stopping.Stopping = true
+	gaveUp := roster(ready, api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true})
+	rollout := func(status api.PoolStatus, r api.Rollout) api.PoolStatus {
+		status.Rollout = &r
+		return status
 	}
+	start, apply, restart := "pool start -f "+poolFile(t), "pool apply -f "+poolFile(t), "workers restart python"
 	for name, c := range map[string]struct {
-		worker api.RosterEntry
-		says   []string
+		commands []string
+		status   api.PoolStatus
+		code     string
+		says     []string
 	}{
-		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
+		"a worker that fails again and again": {[]string{start},
+			roster(ready, entry(1, lifecycle.Starting, 6, "the wait is over")), "start_failed",
 			[]string{"worker python/1 cannot start, it failed 5 times", "tempool workers restart python retries at once",
-				"tempool pool apply -f FILE", "tempool pool stop python"}},
-		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
-			[]string{"worker python/1 cannot start, it has given up (failed)", "tempool workers restart python/1"}},
+				"tempool pool apply -f FILE", "tempool pool stop python", log}},
+		"a worker that has given up": {[]string{start}, gaveUp, "start_failed",
+			[]string{"worker python/1 cannot start, it has given up (failed)", "tempool workers restart python/1", log}},
+		"a rollout whose worker has given up": {[]string{apply, restart},
+			rollout(gaveUp, api.Rollout{Done: 1, Halted: "halted: worker 1 did not come back: gave up"}),
+			"start_failed", []string{"worker 1 did not come back", "    ImportError: no module named numpy"}},
+		"a rollout that an operator halted": {[]string{apply, restart},
+			rollout(bothReady, api.Rollout{Reason: "restart", Waiting: []int{1}, Halted: "halted: odd", ByOperator: true}),
+			"halted", []string{"the rollout of pool python (restart) has halted: odd"}},
+		"a rollout that lasts": {[]string{restart + " --wait-timeout 20ms"},
+			rollout(bothReady, api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}),
+			"timeout", []string{"is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues"}},
+		"a pool that is stopping": {[]string{start, restart}, stopping, "draining", []string{"is stopping"}},
+		"a stop that lasts": {[]string{"pool stop python --wait-timeout 100ms"},
+			roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")), "timeout",
+			[]string{"pool python has not stopped after 100ms; python/3 draining: slot removed (by pool)"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFakeControlPlane(&fakePool{name: "python", history: history,
-				statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
-			r := fail(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
-			e := failure(t, r)
-			require.Equal(t, "start_failed", e.Code)
-			require.Contains(t, e.Message, log)
-			for _, says := range c.says {
-				require.Contains(t, e.Message, says)
-			}
-		})
+		for _, command := range c.commands {
+			t.Run(name+", "+strings.Join(strings.Fields(command)[:2], " "), func(t *testing.T) {
+				f := newFakeControlPlane(&fakePool{name: "python", changed: true, neverEnds: true, statuses: steps(c.status),
+					history: []lifecycle.Transition{
+						{From: lifecycle.Starting, To: lifecycle.Failed, Reason: "an earlier failure"},
+						{From: lifecycle.Starting, To: lifecycle.Failed, Reason: log},
+						{From: lifecycle.Failed, To: lifecycle.Pending, Reason: "backoff"},
+					}})
+				e := failure(t, fail(t, f, append(strings.Fields(command), "-o", "json")...))
+				require.Equal(t, c.code, e.Code)
+				for _, says := range c.says {
+					require.Contains(t, e.Message, says)
+				}
+			})
+		}
 	}
 }
 
@@ -171,13 +194,6 @@ func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
 	require.Contains(t, ctl(t, f, "pool", "stop", "python", "--no-wait", "-o", "json").out, `"ended": false`)
 }
 
-func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
-	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
-		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")))})
-	r := fail(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
-	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 draining: slot removed (by pool)")
-}
-
 func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
 	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
@@ -245,47 +261,6 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 	require.Equal(t, "pool python: new model: 1 done, restarting [], waiting [2]; halted: odd\n",
 		ctl(t, f, "pool", "halt", "python", "--reason", "odd").out)
 	require.Contains(t, f.requests, "halt the rollout of python: odd")
-
-	halted := bothReady
-	halted.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Halted: "halted: odd", ByOperator: true}
-	f = newFakeControlPlane(&fakePool{name: "python", statuses: steps(halted)})
-	r := fail(t, f, "workers", "restart", "python", "-o", "json")
-	require.JSONEq(t, `{"error": {"code": "halted", "message": "the rollout of pool python (restart) has halted: odd"}}`,
-		r.err)
-}
-
-func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
-	halted := roster(entry(0, lifecycle.Ready, 2, ""),
-		api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
-	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1,
-		Halted: "halted: worker 1 did not come back: gave up"}
-	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
-	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
-		f := newFakeControlPlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
-		r := fail(t, f, append(args, "-o", "json")...)
-		e := failure(t, r)
-		require.Equal(t, "start_failed", e.Code)
-		require.Contains(t, e.Message, "worker 1 did not come back")
-		require.Contains(t, e.Message, "SyntaxError: line 7")
-	}
-}
-
-func TestARolloutTimeoutShowsTheProgress(t *testing.T) {
-	rolling := bothReady
-	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
-	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
-	r := fail(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
-	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues")
-}
-
-func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
-	stopping := roster(entry(0, lifecycle.Stopping, 1, ""))
-	stopping.Stopping = true
-	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
-		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopping)})
-		r := fail(t, f, args...)
-		require.Contains(t, r.err, "is stopping")
-	}
 }
 
 func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
