@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -166,25 +165,18 @@ func testConcurrentUseAndEnd(t *testing.T, s *storeEnv) {
 	for round := range rounds {
 		id := fmt.Sprint("s", round)
 		create(t, store, id, time.Minute)
-		var group sync.WaitGroup
-		outcomes := make(chan error, 3*users)
-		start := make(chan struct{})
-		for range users {
-			group.Go(func() { <-start; _, err := store.Get(t.Context(), id); outcomes <- err })
-			group.Go(func() { <-start; _, err := store.Update(t.Context(), id, setData("k", "1")); outcomes <- err })
-		}
-		group.Go(func() {
-			<-start
-			if round%2 == 0 {
-				s.clock.advance(2 * time.Minute)
-			} else if err := store.Delete(t.Context(), id); err != nil {
-				outcomes <- err
+		for _, err := range concurrently(2*users+1, func(i int) error {
+			switch {
+			case i > users:
+				return errorOf(store.Update(t.Context(), id, setData("k", "1")))
+			case i > 0:
+				return errorOf(store.Get(t.Context(), id))
+			case round%2 == 1:
+				return store.Delete(t.Context(), id)
 			}
-		})
-		close(start)
-		group.Wait()
-		close(outcomes)
-		for err := range outcomes {
+			s.clock.advance(2 * time.Minute)
+			return nil
+		}) {
 			if err != nil {
 				require.ErrorIs(t, err, api.ErrSessionNotFound)
 			}

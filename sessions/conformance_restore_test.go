@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -142,39 +141,26 @@ func testConcurrentRestores(t *testing.T, s *storeEnv) {
 	store := s.store(sessions.Config{})
 	restore(t, store, s.foreign("a", time.Hour), sessions.RestoredNew)
 	const writers, each = 4, 20
-	var group sync.WaitGroup
-	failures := make(chan error, 2*writers)
-	for w := range writers {
-		group.Go(func() {
-			var last int64
-			for n := range each {
-				updated, err := store.Update(t.Context(), "a", setData(fmt.Sprint("w", w), fmt.Sprint(n)))
-				if err == nil && updated.Version <= last {
-					err = fmt.Errorf("version %d after %d", updated.Version, last)
-				}
-				if err != nil {
-					failures <- err
-					return
+	for _, err := range concurrently(2*writers, func(i int) error {
+		last := int64(0)
+		for n := range each {
+			if i < writers {
+				updated, err := store.Update(t.Context(), "a", setData(fmt.Sprint("w", i), fmt.Sprint(n)))
+				if err != nil || updated.Version <= last {
+					return fmt.Errorf("%+v after version %d: %w", updated, last, err)
 				}
 				last = updated.Version
+				continue
 			}
-			failures <- nil
-		})
-		group.Go(func() {
-			for n := range each {
-				old := s.foreign("a", time.Hour)
-				old.Version = int64(1 + n%7) // at most the first version
-				if did, err := restored(t.Context(), store, old); err != nil || did != sessions.RestoredKept {
-					failures <- fmt.Errorf("%s: %w", did, err)
-					return
-				}
+			old := s.foreign("a", time.Hour)
+			old.Version = int64(1 + n%7) // at most the first version
+			if did, err := restored(t.Context(), store, old); err != nil || did != sessions.RestoredKept {
+				return fmt.Errorf("%s: %w", did, err)
 			}
-			failures <- nil
-		})
-	}
-	group.Wait()
-	for range 2 * writers {
-		require.NoError(t, <-failures)
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
 	}
 	final := peek(t, store, "a")
 	require.Equal(t, int64(7+writers*each), final.Version)

@@ -234,9 +234,11 @@ func list(t *testing.T, store sessions.Store, after string) (all []*sessions.Ses
 func concurrently(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var group sync.WaitGroup
+	start := make(chan struct{})
 	for i := range errs {
-		group.Go(func() { errs[i] = do(i) })
+		group.Go(func() { <-start; errs[i] = do(i) })
 	}
+	close(start)
 	group.Wait()
 	return errs
 }
