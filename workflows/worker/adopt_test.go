@@ -59,7 +59,7 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s.At(3*time.Minute, func() {
 		require.Equal(t, lease.ID, renewed.ID)
 		require.Equal(t, "unix:/new", renewed.Endpoint)
-		require.Equal(t, 1, s.counted(&s.starts))
+		require.EqualValues(t, 1, s.starts.Load())
 	})
 	// without a next agent
 	s.At(4*time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 2, Reason: "gone"}))
@@ -95,10 +95,10 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 			s.At(10*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
 				if comes {
-					require.Equal(t, 1, s.counted(&s.starts), "%v", s.events())
+					require.EqualValues(t, 1, s.starts.Load(), "%v", s.events())
 					require.Equal(t, 1, s.takenOver())
 				} else {
-					require.Equal(t, 2, s.counted(&s.starts), "it does not wait for ever")
+					require.EqualValues(t, 2, s.starts.Load(), "it does not wait for ever")
 				}
 			})
 			s.runThrough(run)
@@ -207,9 +207,9 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.startOn(onOneHost)
-			orders := 0
+			var orders atomic.Int64
 			run := c.run(s, func() error {
-				if s.count(&orders); s.counted(&orders) > 1 {
+				if orders.Add(1) > 1 {
 					return nil
 				}
 				s.env.SignalWorkflowSkippingWorkflowTask(api.SignalEpochEnded, inherited(1))
@@ -219,7 +219,7 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 			s.At(time.Minute, func() {
 				require.EqualValues(t, 1, s.state().Incarnation, "%v", s.events())
 				require.Equal(t, 1, s.takenOver())
-				require.Equal(t, 2, s.counted(&orders))
+				require.EqualValues(t, 2, orders.Load())
 			})
 			s.runThrough(run)
 		})

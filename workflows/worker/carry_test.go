@@ -38,7 +38,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			checkAt: 6 * time.Minute,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.Equal(t, lifecycle.Ready, st.State)
-				require.Equal(t, 1, s.counted(&s.probes), "the next run probes at once, and not at the next checkpoint")
+				require.EqualValues(t, 1, s.probes.Load(), "the next run probes at once, and not at the next checkpoint")
 			},
 		},
 		"a drain under a client's lease": {
@@ -80,7 +80,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			checkAt: 51 * time.Second,
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				s.ready(2)
-				require.Equal(t, 2, s.counted(&s.starts))
+				require.EqualValues(t, 2, s.starts.Load())
 			},
 		},
 		"an incarnation that drains beside the next one": {
@@ -90,7 +90,7 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			check: func(t *testing.T, s *workerEnv, st api.WorkerState) {
 				require.EqualValues(t, 2, st.Incarnation)
 				require.Empty(t, st.Draining)
-				require.Equal(t, 1, s.counted(&s.stops), "the old process is stopped")
+				require.EqualValues(t, 1, s.stops.Load(), "the old process is stopped")
 			},
 		},
 		"a reset": {
@@ -170,6 +170,6 @@ func TestACancellationThatArrivesWithTheEndOfARunIsNotLost(t *testing.T) {
 	})
 	s.run(standalone())
 	require.Equal(t, 1, s.runs)
-	require.Equal(t, 1, s.counted(&s.stops))
+	require.EqualValues(t, 1, s.stops.Load())
 	require.Less(t, s.env.Now().Sub(s.Begin), 3*time.Minute)
 }

@@ -16,7 +16,7 @@ import (
 func TestAStopThatHasNotReachedItsHostIsRepeated(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStop = func(api.StopRequest) (api.StopResult, error) {
-		if s.counted(&s.stops) <= 3 {
+		if s.stops.Load() <= 3 {
 			return api.StopResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
 		}
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped gracefully"}, nil

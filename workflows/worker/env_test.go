@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,12 +33,9 @@ type workerEnv struct {
 	runs  int
 	every int // a new run begins after so many iterations; 0 is never
 
-	starts, stops, probes int
+	starts, stops, probes atomic.Int64
 	stateSize             int    // of the newest run's input, in bytes of JSON
 	sent                  []sent // what the worker said to its pool
-
-	// counting guards starts, stops and probes: activities run beside each other and the steps.
-	counting sync.Mutex
 
 	watchScript map[int64]watchScript // what the host observes of each incarnation, and when
 
@@ -220,26 +218,12 @@ func (s *workerEnv) report(incarnation int64) {
 		Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: s.watchScript[incarnation].result}}})
 }
 
-// count adds one to starts, stops or probes.
-func (s *workerEnv) count(n *int) {
-	s.counting.Lock()
-	defer s.counting.Unlock()
-	*n++
-}
-
-// counted reads starts, stops or probes.
-func (s *workerEnv) counted(n *int) int {
-	s.counting.Lock()
-	defer s.counting.Unlock()
-	return *n
-}
-
 func (s *workerEnv) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
 	return api.AwaitCapacityResult{Host: "h"}, nil
 }
 
 func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
-	s.count(&s.starts)
+	s.starts.Add(1)
 	s.mu.Lock()
 	s.startedAt[r.Incarnation] = s.env.Now()
 	s.mu.Unlock()
@@ -254,25 +238,25 @@ func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResul
 }
 
 func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
-	s.count(&s.probes)
+	s.probes.Add(1)
 	return s.onProbe(r)
 }
 
 func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
-	s.count(&s.stops)
+	s.stops.Add(1)
 	return s.onStop(r)
 }
 
 func (s *workerEnv) suspend(_ context.Context, r api.SuspendRequest) (api.SuspendResult, error) {
-	s.counting.Lock()
+	s.mu.Lock()
 	s.suspends = append(s.suspends, r)
-	s.counting.Unlock()
+	s.mu.Unlock()
 	return s.onSuspend(r)
 }
 
 func (s *workerEnv) resume(_ context.Context, r api.ResumeRequest) (api.ResumeResult, error) {
-	s.counting.Lock()
-	defer s.counting.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.resumes = append(s.resumes, r)
 	return s.onResume(r)
 }

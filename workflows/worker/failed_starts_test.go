@@ -160,9 +160,7 @@ func TestAPoolKnowsThatItsBreakerHoldsAWorkerWhoseStartFailed(t *testing.T) {
 	s.failStarts(allStarts)
 	s.At(2*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
 	s.At(time.Minute, func() {
-		reports := s.signalsOf(api.SignalWorkerChanged)
-		require.NotEmpty(t, reports)
-		require.Equal(t, lifecycle.Pending, reports[len(reports)-1].(api.RosterEntry).State)
+		require.Equal(t, lifecycle.Pending, s.newestReport().State)
 		s.signal(api.SignalEnd, api.Control{})()
 	})
 	s.run(inPool(func(sp *spec.Spec) { sp.Recovery.BackoffInitial = spec.Duration(5 * time.Second) }))

@@ -39,21 +39,21 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	}
 	s.At(6*time.Minute, func() { require.EqualValues(t, 2, s.state().Incarnation) })
 	s.runThrough(standalone())
-	require.Positive(t, s.counted(&s.probes))
+	require.Positive(t, s.probes.Load())
 }
 
 // An overloaded Temporal loses the task of an activity on its way to an agent. That is no failure of the program.
 func TestACheckpointThatHasNotReachedItsHostIsNoFailedProbe(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onProbe = func(api.WatchRequest) (api.WatchResult, error) {
-		if s.counted(&s.probes) <= 3 {
+		if s.probes.Load() <= 3 {
 			return api.WatchResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil)
 		}
 		return api.WatchResult{Event: api.WatchProbePassed}, nil
 	}
 	s.At(25*time.Minute, func() {
 		s.ready(1)
-		require.GreaterOrEqual(t, s.counted(&s.probes), 4)
+		require.GreaterOrEqual(t, s.probes.Load(), int64(4))
 	})
 	s.runThrough(standalone())
 	require.NotContains(t, s.events(), lifecycle.ProbeFailed)

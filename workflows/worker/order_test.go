@@ -224,7 +224,7 @@ func TestAStopEndsTheWaitForTheNextStart(t *testing.T) {
 				st := s.state()
 				require.Equal(t, lifecycle.Stopped, st.State)
 				require.Equal(t, api.SignalStop, st.Reason)
-				last := s.signalsOf(api.SignalWorkerChanged)[len(s.signalsOf(api.SignalWorkerChanged))-1].(api.RosterEntry)
+				last := s.newestReport()
 				require.True(t, last.Resting)
 				require.Equal(t, api.SignalStop, last.Reason)
 				s.signal(api.SignalEnd, api.Control{})()

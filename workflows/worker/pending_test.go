@@ -27,7 +27,7 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 			s.signal(api.SignalEnd, api.Control{})()
 		})
 		s.run(inPool(func(*spec.Spec) {}))
-		require.Equal(t, 2, s.counted(&s.starts))
+		require.EqualValues(t, 2, s.starts.Load())
 	})
 }
 

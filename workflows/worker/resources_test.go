@@ -30,5 +30,5 @@ func TestAWorkerWaitsForAHostWithResourcesAndCountsNoFailure(t *testing.T) {
 		require.Zero(t, s.metrics().ConsecutiveFailures)
 	})
 	s.runThrough(standalone())
-	require.Equal(t, 21, s.counted(&s.starts))
+	require.EqualValues(t, 21, s.starts.Load())
 }

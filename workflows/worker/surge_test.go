@@ -116,7 +116,7 @@ func TestTheDrainOfAProcessEndsWithItsAgent(t *testing.T) {
 			s.At(time.Minute+3*time.Second, func() {
 				require.Empty(t, s.state().Draining)
 				require.EqualValues(t, 2, s.state().Incarnation)
-				require.Zero(t, s.counted(&s.stops), "no agent is left to stop it")
+				require.Zero(t, s.stops.Load(), "no agent is left to stop it")
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				s.env.SignalWorkflow(api.SignalEnd, api.Control{Reason: "its pool was started again"})
 			})
@@ -180,7 +180,7 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 				st := s.ready(2)
 				require.Equal(t, map[string]int64{"b": 2}[host], s.metrics().RequestsServed)
 				require.Equal(t, host, st.Host)
-				require.Equal(t, 2, s.counted(&s.starts))
+				require.EqualValues(t, 2, s.starts.Load())
 				s.env.SignalWorkflow(api.SignalEpochEnded, ended) // workers are notified twice
 			})
 			var lease api.Lease
@@ -279,7 +279,7 @@ func TestARestartEndsASuccessorThatBeganBeforeIt(t *testing.T) {
 					require.Equal(t, map[bool]string{true: "1"}[r.Spec != nil], started[3])
 					require.Empty(t, st.Draining)
 					if step == "ready" { // a start that is cancelled ends its process
-						require.Equal(t, 2, s.counted(&s.stops))
+						require.EqualValues(t, 2, s.stops.Load())
 					}
 				})
 				s.runThrough(standalone())
