@@ -65,9 +65,6 @@ func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
 func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
 	p := newFakePool(t)
 	run := poolOf(3)
-	ask := func(at time.Duration, number int) {
-		p.signalAt(at, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
-	}
 	pending := func(number int) {
 		w := p.workers[number]
 		w.generation++
@@ -79,11 +76,11 @@ func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
 		p.workers[1].entry.Starts, p.workers[1].entry.StartsFailed = 7, 6
 		pending(1)
 	})
-	ask(10*time.Second, 0)
+	p.requestStartAt(10*time.Second, 0)
 	for at := 11 * time.Second; at < 30*time.Minute; at += 10 * time.Minute {
-		ask(at, 1)
+		p.requestStartAt(at, 1)
 	}
-	ask(time.Minute, 0)
+	p.requestStartAt(time.Minute, 0)
 	p.At(10*time.Minute, func() {
 		require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 2, "the first permit may be lost")
 		require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted))

@@ -48,8 +48,8 @@ type fakePool struct {
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]bool  // on workers; nil fails the question
 	reserved        func()        // is called when a worker was reserved
-	beforeStart     func()        // is called when the pool starts a worker; nil for nothing
-	carried         func(*Run)    // changes the state that a run hands to the next one; nil for nothing
+	beforeStart     func()        // is called when the pool starts a worker
+	carried         func(*Run)    // changes the state that a run hands to the next one
 	slowSignals     time.Duration // how long messages to workers take beyond signalLatency
 	slowAnswers     time.Duration // after how long the pool learns that a message has arrived
 	slowFailures    time.Duration // after how long the pool learns that a message found no worker
@@ -92,7 +92,8 @@ const (
 const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
-	p := &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+	p := &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}, reserved: func() {},
+		beforeStart: func() {}, carried: func(*Run) {}}
 	p.Outbound = func(environment interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
 		return &outbound{interceptor.WorkflowOutboundInterceptorBase{Next: environment}, p}
 	}
@@ -145,9 +146,7 @@ func (p *fakePool) run(run Run) {
 		p.set(now)
 		return p.env
 	}, func(next *Run, _ int) {
-		if p.carried != nil {
-			p.carried(next)
-		}
+		p.carried(next)
 		now = p.env.Now()
 		p.EndRun()
 		p.orphanChildren()
@@ -379,9 +378,7 @@ func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) 
 	}
 	for _, slot := range r.Slots {
 		if leased, known := leases[slot]; known && !leased {
-			if p.reserved != nil {
-				p.reserved()
-			}
+			p.reserved()
 			return api.ReserveWorkerResult{Slot: slot, LeaseID: api.LeaseID("t", slot, 1, 1)}, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,9 +37,7 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, name string, args 
 	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
 	// the environment would continue until the stubs have ended
 	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE
-	if o.fakePool.beforeStart != nil {
-		o.fakePool.beforeStart()
-	}
+	o.fakePool.beforeStart()
 	previous := o.fakePool.workers[run.Slot]
 	a := o.fakePool.startWorker(run)
 	if a == nil {
@@ -111,19 +110,12 @@ func typed(t *testing.T, name string, argument any) any {
 	if !carried {
 		return argument
 	}
-	switch name {
-	case api.SignalRotationGrant:
-		var grant api.RotationGrant
-		require.NoError(t, json.Unmarshal(raw, &grant))
-		return grant
-	case api.SignalOrder:
-		var order api.Order
-		require.NoError(t, json.Unmarshal(raw, &order))
-		return order
+	message := map[string]any{api.SignalRotationGrant: &api.RotationGrant{}, api.SignalOrder: &api.Order{}}[name]
+	if message == nil {
+		message = &api.Control{}
 	}
-	var control api.Control
-	require.NoError(t, json.Unmarshal(raw, &control))
-	return control
+	require.NoError(t, json.Unmarshal(raw, message))
+	return reflect.ValueOf(message).Elem().Interface()
 }
 
 // deliver delivers a message if the worker runs both when it is sent and when it arrives.

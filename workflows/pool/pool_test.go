@@ -157,10 +157,8 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 		ghost = p.workers[0].entry
 		p.workers[0].exit("terminated")
 	})
-	say := func(e api.RosterEntry) {
-		p.env.SignalWorkflow(api.SignalWorkerChanged, e)
-	}
 	p.At(10*time.Second, func() {
+		say := func(e api.RosterEntry) { p.env.SignalWorkflow(api.SignalWorkerChanged, e) }
 		ghost.State, ghost.Gone = lifecycle.Failed, true
 		say(ghost)
 		stranger := ghost

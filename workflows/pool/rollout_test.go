@@ -17,27 +17,26 @@ import (
 func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 	const begun = 5*time.Second + 2*stepDuration + 20*time.Millisecond // worker 1 restarts, worker 0 has
 	apply := func(p *fakePool) { p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")}) }
+	restart := func(p *fakePool) { p.Update(api.UpdateRestart, api.RestartRequest{}) }
 	crashLoop := func(a *fakeWorker) { // its pool does not know of its newer incarnations
 		a.generation++
 		a.entry.Incarnation += 7
 		a.then(stepDuration/10, func() { a.rest(lifecycle.Failed, "the model file is missing") })
+	}
+	late := func(a *fakeWorker) {
+		a.fakePool.slowSignals = stepDuration
+		crashLoop(a)
 	}
 	for name, c := range map[string]struct {
 		after  time.Duration
 		during func(*fakeWorker)
 		next   func(*fakePool)
 	}{
-		"an apply while it drains":            {stepDuration / 2, nil, apply},
-		"an apply while it starts":            {stepDuration * 3 / 2, nil, apply},
-		"an apply while it starts repeatedly": {stepDuration * 3 / 2, crashLoop, apply},
-		"an apply that it gets after it gives up": {stepDuration * 3 / 2, func(a *fakeWorker) {
-			a.fakePool.slowSignals = stepDuration
-			crashLoop(a)
-		}, apply},
-		"a restart that it gets after it gives up": {stepDuration * 3 / 2, func(a *fakeWorker) {
-			a.fakePool.slowSignals = stepDuration
-			crashLoop(a)
-		}, func(p *fakePool) { p.Update(api.UpdateRestart, api.RestartRequest{}) }},
+		"an apply while it drains":                 {stepDuration / 2, nil, apply},
+		"an apply while it starts":                 {stepDuration * 3 / 2, nil, apply},
+		"an apply while it starts repeatedly":      {stepDuration * 3 / 2, crashLoop, apply},
+		"an apply that it gets after it gives up":  {stepDuration * 3 / 2, late, apply},
+		"a restart that it gets after it gives up": {stepDuration * 3 / 2, late, restart},
 		"an apply that it gets after its next process could not be started": {stepDuration / 2, func(a *fakeWorker) {
 			a.generation++
 			a.report(lifecycle.Ready)
@@ -53,7 +52,7 @@ func TestANewRolloutReachesAWorkerThatRestarts(t *testing.T) {
 		"an apply after its rollout was halted": {stepDuration * 3 / 2, func(a *fakeWorker) {
 			a.fakePool.Update(api.UpdateHaltRollout, api.Control{})
 		}, apply},
-		"a restart": {stepDuration * 3 / 2, nil, func(p *fakePool) { p.Update(api.UpdateRestart, api.RestartRequest{}) }},
+		"a restart": {stepDuration * 3 / 2, nil, restart},
 		"changed files": {stepDuration * 3 / 2, nil, func(p *fakePool) {
 			p.env.SignalWorkflow(api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"main.py"}})
 		}},

@@ -29,10 +29,8 @@ func withRedis(s spec.Spec) spec.Spec {
 
 // demandAt reports the demand of a host at a time.
 func (p *fakePool) demandAt(when time.Duration, host string, epoch int64, load float64) {
-	p.At(when, func() {
-		p.env.SignalWorkflow(api.SignalDemand,
-			api.Demand{Host: host, Epoch: epoch, Load: load, ExpiryMS: time.Hour.Milliseconds()})
-	})
+	p.signalAt(when, api.SignalDemand,
+		api.Demand{Host: host, Epoch: epoch, Load: load, ExpiryMS: time.Hour.Milliseconds()})
 }
 
 func (p *fakePool) requireNumbersAt(when time.Duration, want []int, why string) {
@@ -98,9 +96,7 @@ func TestDemandEndsWithItsHost(t *testing.T) {
 	p := newFakePool(t)
 	p.leases = map[int]bool{0: false, 1: false, 2: false, 3: false}
 	p.demandAt(10*time.Second, "lost", 3, 4)
-	p.At(20*time.Second, func() {
-		p.env.SignalWorkflow(api.SignalDemand, api.Demand{Host: "lost", Epoch: 2, Load: 0})
-	})
+	p.signalAt(20*time.Second, api.SignalDemand, api.Demand{Host: "lost", Epoch: 2, Load: 0})
 	p.requireNumbersAt(30*time.Minute, []int{0, 1, 2, 3}, "the end of an older epoch ends nothing")
 	p.At(58*time.Minute, func() { require.Len(t, p.status().Scale.Demand, 1) })
 	p.At(61*time.Minute, func() { require.Empty(t, p.status().Scale.Demand, "it has expired") })

@@ -17,6 +17,11 @@ func (p *fakePool) startsEnded(number int, all, failed int64) {
 	a.report(a.entry.State)
 }
 
+// requestStartAt has a worker ask for the start of incarnation 2 at a time.
+func (p *fakePool) requestStartAt(when time.Duration, number int) {
+	p.signalAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
+}
+
 func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, p *fakePool) {
 		p.At(5*time.Second, func() { p.startsEnded(0, 3, 2) })
@@ -26,11 +31,8 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.workers[2].entry.State, p.workers[2].entry.ReasonCode = lifecycle.Pending, api.ReasonBackoff
 			p.startsEnded(2, 2, 1)
 		})
-		wish := func(when time.Duration, number int) {
-			p.signalAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
-		}
-		wish(8*time.Second, 0)
-		wish(9*time.Second, 1)
+		p.requestStartAt(8*time.Second, 0)
+		p.requestStartAt(9*time.Second, 1)
 		p.At(10*time.Second, func() {
 			require.NotEmpty(t, p.status().StartsPaused)
 			held := p.status().Workers[2]
@@ -117,7 +119,7 @@ func TestStartsDoNotExceedTheRate(t *testing.T) {
 	run := poolOf(5)
 	run.Spec.Start.RatePerSecond = 2
 	for i := range 5 {
-		p.signalAt(5*time.Second, api.SignalStartRequested, api.StartRequested{Slot: i, Incarnation: 2})
+		p.requestStartAt(5*time.Second, i)
 	}
 	p.runUntil(20*time.Second, run)
 	for i := range 5 {
@@ -135,7 +137,7 @@ func TestTheTrialOfTheBreakerEndsWithARotationThatStartsNothing(t *testing.T) {
 		p.startsEnded(0, 5, 5)
 	})
 	p.requestRotationAt(40*time.Second, 1)
-	p.signalAt(41*time.Second, api.SignalStartRequested, api.StartRequested{Slot: 0, Incarnation: 2})
+	p.requestStartAt(41*time.Second, 0)
 	p.At(50*time.Second, func() {
 		require.Len(t, p.workers[1].timesOf(api.SignalRotationGrant), 1)
 		require.Empty(t, p.workers[0].timesOf(api.SignalStartPermitted), "one tries for all")
