@@ -177,10 +177,9 @@ func fullHistory(env *testEnv) {
 	t := env.t
 	pool := env.startPool(echoSpec("history", 1))
 	const rounds = 3
-	for round := range rounds {
-		for i := range 60 { // 120 transitions: more than the ring holds
-			lease := env.checkout(pool, tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
-			require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	for range rounds {
+		for range 60 { // 120 transitions: more than the ring holds
+			require.NoError(t, leaseOnce(t.Context(), pool))
 		}
 		env.continueAsNew(api.WorkerWorkflowID("history", 0))
 	}

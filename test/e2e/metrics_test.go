@@ -154,10 +154,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
 	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
 	env.restart(pool, api.RestartRequest{Worker: new(1), Reason: "test"})
-	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > started[0].Incarnation &&
-			v.Workers[1].Incarnation > started[1].Incarnation
-	})
+	env.waitNext(pool, started)
 	require.Eventually(t, func() bool {
 		s = readScrape(t, client)
 		return s.has(1, "tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") &&

@@ -120,8 +120,7 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 		c := through(secret, endpoint)
 		var leases []*tempool.Lease
 		for range 2 {
-			lease, err := c.Pool("span").Checkout(t.Context(), tempool.CheckoutOptions{Holder: "job", Wait: waitTimeout})
-			require.NoError(t, err)
+			lease := env.checkout(c.Pool("span"), tempool.CheckoutOptions{Holder: "job", Wait: waitTimeout})
 			require.NoError(t, lease.Call(t.Context(), "echo", "mine", nil))
 			leases = append(leases, lease)
 		}

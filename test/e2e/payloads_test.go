@@ -81,9 +81,8 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	s.Pool.EnvFrom = append(s.Pool.EnvFrom, "HOME")
 	pool := env.startPool(s)
 
-	lease, err := pool.Checkout(t.Context(),
+	lease := env.checkout(pool,
 		tempool.CheckoutOptions{Holder: "legible-holder", Session: "legible-session", Wait: waitTimeout})
-	require.NoError(t, err)
 	require.Equal(t, "legible-session", lease.Session)
 	require.NoError(t, env.client.Checkin(t.Context(),
 		api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "legible-reason"}))
@@ -118,7 +117,6 @@ func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
 	env.stored()
 	env.startAgent("keyed", "--payload-keys", keys)
 	env.waitReady(pool, s.Pool.Size)
-	lease = env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	require.NoError(t, leaseOnce(t.Context(), pool))
 	env.stored()
 }

@@ -42,8 +42,7 @@ func storeInSession(t *testing.T, c *http.Client, pool, session, value string) s
 // hooksOf returns the hooks that ran on a worker. It leases the worker to reach it.
 func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
 	env.t.Helper()
-	lease, err := pool.Checkout(env.t.Context(), tempool.CheckoutOptions{Holder: "test", Slot: &slot, Wait: waitTimeout})
-	require.NoError(env.t, err)
+	lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "test", Slot: &slot, Wait: waitTimeout})
 	require.NoError(env.t, lease.Call(env.t.Context(), "hooks", nil, &ran))
 	require.NoError(env.t, lease.Checkin(env.t.Context(), api.OutcomeOK))
 	return ran

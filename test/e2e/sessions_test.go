@@ -108,10 +108,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	before := env.waitReady(pool, 2).Workers
 	a.kill()
 	env.startAgent("memory")
-	env.waitFor(pool, "both workers have their next process", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > before[0].Incarnation &&
-			v.Workers[1].Incarnation > before[1].Incarnation
-	})
+	env.waitNext(pool, before)
 	client = waitForGateway(t, env.gatewayClient("memory"))
 	kept := decode[sessions.Session](t, mustRequest(t, client, "GET", "/v1/sessions/mine?pool=mind", "", ""))
 	require.Len(t, kept.Data, 52)

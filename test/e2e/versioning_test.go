@@ -121,11 +121,7 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 	pool := env.startPool(echoSpec("moving", 1))
 	worker := api.WorkerWorkflowID("moving", 0)
 	before := env.waitState(pool, 0, lifecycle.Ready)
-	lease := func() {
-		t.Helper()
-		lease := env.checkout(pool, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
-		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	}
+	lease := func() { require.NoError(t, leaseOnce(t.Context(), pool)) }
 	versioned := env.startBuild("versioned", "1.0")
 	deployment := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment)
 	require.Eventually(t, func() bool {
