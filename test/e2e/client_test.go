@@ -85,8 +85,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	var lost *api.Error
 	require.ErrorAs(t, await(t, held), &lost)
 	require.True(t, lost.Started, "%v", lost)
-	before := done.Load()
-	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
+	awaitMore(t, "calls that succeed", 200, &done)
 	cancel()
 	callers.Wait()
 	t.Logf("%d calls succeeded, %d failed with the agent", done.Load(), broken.Load())

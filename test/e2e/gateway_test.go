@@ -89,7 +89,6 @@ func TestPoolsServeWhileTemporalIsDown(t *testing.T) {
 	sleep(t, 5*time.Second)
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	from := busy.calls.Load()
 	// long enough for the client to refresh its roster in vain
 	for end := time.Now().Add(*outage); time.Now().Before(end); calls++ {
 		var answer int
@@ -97,7 +96,7 @@ func TestPoolsServeWhileTemporalIsDown(t *testing.T) {
 		require.Equal(t, 7, answer)
 		sleep(t, 20*time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return busy.calls.Load() > from+100 }, waitTimeout, 10*time.Millisecond)
+	awaitMore(t, "calls by the gateway", 100, &busy.calls)
 	l := startLoad(t, client, "/v1/pools/rested/call/echo", 1000, 4)
 	require.Eventually(t, func() bool { return l.calls.Load() >= 3_000 }, waitTimeout, 10*time.Millisecond)
 	callLease(t, kept, "echo")

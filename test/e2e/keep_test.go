@@ -101,13 +101,7 @@ func TestAnAgentIsUpgradedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	defer cancel()
 	var group sync.WaitGroup
 	answered := echoCallers(ctx, t, &group, pool)
-	goOn := func(what string) {
-		t.Helper()
-		calls := answered.Load()
-		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond,
-			"%s: calls continue", what)
-	}
-	goOn("the first agent")
+	awaitMore(t, "calls to the first agent", 100, answered)
 	for turn := 1; turn <= 2; turn++ {
 		began := time.Now()
 		env.install(builds[turn]) // before the old one stops, which continues with what it had
@@ -116,7 +110,7 @@ func TestAnAgentIsUpgradedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 		current = env.startAgent("keeper", "--capacity", "4", "--keep-processes")
 		env.requireTakenOver(pool, size, turn)
 		t.Logf("workers know the next agent after %s", time.Since(began))
-		goOn("the next agent")
+		awaitMore(t, "calls to the next agent", 100, answered)
 		require.Equal(t, before, env.pids(pool, size), "no process restarts")
 		require.NoError(t, held.Err())
 		callLease(t, held, "echo") // the lease continues

@@ -92,8 +92,7 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout,
 				10*time.Millisecond, when)
 			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
-			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond,
-				"%s: %s continues", when, c.id)
+			awaitMore(t, when+": "+c.id+" continues", 1, &c.acknowledged)
 		}
 	}
 	noneLost("before")

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,31 +56,19 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 		})
 		return r
 	}
-	with := []*results{repeat("remember", `["k",1]`, "mine"), repeat("recall", `["name"]`, "mine")}
+	writes, reads := repeat("remember", `["k",1]`, "mine"), repeat("recall", `["name"]`, "mine")
 	without := repeat("plain", `[]`, "")
-	// more waits until a count has grown.
-	more := func(what string, count *atomic.Int64, by int64) {
-		t.Helper()
-		before := count.Load()
-		require.Eventually(t, func() bool { return count.Load() >= before+by }, waitTimeout, 5*time.Millisecond, what)
-	}
 	for range 2 {
-		for _, r := range with {
-			more("served with a session", &r.ok, 5)
-		}
+		awaitMore(t, "served with a session", 5, &writes.ok, &reads.ok)
 		server.Kill()
-		for _, r := range with {
-			more("failed because the store is down", &r.storeFailures, 2)
-		}
-		more("served without a session", &without.ok, 20)
+		awaitMore(t, "failed because the store is down", 2, &writes.storeFailures, &reads.storeFailures)
+		awaitMore(t, "served without a session", 20, &without.ok)
 		status, answer := request(t, client, "GET", "/v1/sessions/mine", "", "")
 		require.Equal(t, http.StatusServiceUnavailable, status, answer)
 		require.Contains(t, answer, string(api.CodeStoreUnavailable))
 		server.Restart()
 	}
-	for _, r := range with {
-		more("served again", &r.ok, 5)
-	}
+	awaitMore(t, "served again", 5, &writes.ok, &reads.ok)
 	stopped.Store(true)
 	group.Wait()
 	require.Equal(t, `"Ada"`, mustRequest(t, client, "POST", calls+"recall", `["name"]`, "mine"))

@@ -79,21 +79,14 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	leases := &leaseLoad{pool: pool}
 	group.Go(func() { leases.run(ctx, "holder") })
 	answered := echoCallers(ctx, t, &group, pool)
-	goOn := func(what string) {
-		t.Helper()
-		calls, granted := answered.Load(), leases.granted.Load()
-		require.Eventually(t, func() bool { return answered.Load() > calls+50 && leases.granted.Load() > granted+3 },
-			waitTimeout, 10*time.Millisecond,
-			"%s: calls and leases continue", what)
-	}
 	for _, build := range []string{"2.0", "1.0"} {
 		agents["one"].stop()
 		agents["one"] = env.startBuild("one", build)
-		goOn("one agent of build " + build)
+		awaitMore(t, "one agent of build "+build, 10, answered, &leases.granted)
 		before := env.waitFor(pool, "all workers have a process",
 			func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
 		env.promote(build)
-		goOn("build " + build + " is current")
+		awaitMore(t, "build "+build+" is current", 10, answered, &leases.granted)
 		env.waitBuild(build, ids[1:]...)
 		after := env.waitFor(pool, "all workers have a process",
 			func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
@@ -103,7 +96,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 		}
 		agents["two"].stop()
 		agents["two"] = env.startBuild("two", build)
-		goOn("two agents of build " + build)
+		awaitMore(t, "two agents of build "+build, 10, answered, &leases.granted)
 	}
 	cancel()
 	group.Wait()
@@ -160,6 +153,15 @@ func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool 
 		})
 	}
 	return answered
+}
+
+// awaitMore waits until each count has grown by so much: what they count continues.
+func awaitMore(t *testing.T, what string, by int64, counts ...*atomic.Int64) {
+	t.Helper()
+	for _, count := range counts {
+		from := count.Load()
+		require.Eventually(t, func() bool { return count.Load() >= from+by }, waitTimeout, 5*time.Millisecond, what)
+	}
 }
 
 // callUntilStarted repeats a call while no worker has started it: an agent that is replaced takes its workers
