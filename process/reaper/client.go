@@ -59,6 +59,10 @@ func (c *Client) start(ctx context.Context) (*exec.Cmd, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.commands, c.cmd = commands, cmd
+	if sleep.Ended(c.stop) { // Close or Leave came first; without its pipe a reaper that watches nothing exits
+		commands.Close()
+		return cmd, nil
+	}
 	for _, key := range c.watched {
 		c.sendLocked(command{Op: opWatch, Key: key})
 	}

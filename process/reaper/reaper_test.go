@@ -41,6 +41,18 @@ func TestReadCommandsReturnsTheTreesStillWatched(t *testing.T) {
 	}
 }
 
+func TestAReaperWhoseRestartEndsAfterCloseExits(t *testing.T) {
+	c, err := Start(t.Context(), "test", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	c.Watch(tree.Key{Cookie: "reaper-test"})
+	c.Close()
+	late, err := c.start(t.Context())
+	require.NoError(t, err)
+	kill := time.AfterFunc(timeout, func() { _ = late.Process.Kill() })
+	defer kill.Stop()
+	require.NoError(t, tree.WaitChild(late))
+}
+
 func TestAReaperThatDoesNotReadIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{tree.CookieEnv + "=reaper-test"}
