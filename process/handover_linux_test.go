@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -235,6 +236,11 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, taken.Items, 1)
 			taken.Abort()
+			require.ErrorIs(t, taken.Done(), net.ErrClosed, "too late to dismiss the keeper")
+			require.NotEmpty(t, taken.Items[0].Files)
+			for _, file := range taken.Items[0].Files {
+				require.ErrorIs(t, file.Close(), os.ErrClosed)
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
