@@ -88,6 +88,16 @@ func flagError(_ *cobra.Command, err error) error {
 // required marks a flag of c that must be given.
 func required(c *cobra.Command, flag string) { mustDefine(c, c.MarkFlagRequired(flag)) }
 
+// requireFlags says what a missing flag is, before cobra says only its name.
+func requireFlags(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			err = usagef("%s needs --%s: %s", c.CommandPath(), f.Name, f.Usage)
+		}
+	})
+	return err
+}
+
 // specCommand makes c run with the specification in the file of -f, and a connection to the control plane. The file is
 // read before tempool connects, so that a mistake in the file is reported even if no server answers.
 func (a *app) specCommand(c *cobra.Command,

@@ -69,13 +69,13 @@ tempool pool status shows the version.`,
 
 func (a *app) poolHaltCommand() *cobra.Command {
 	var reason string
-	c := a.controlPlaneCommand(withNames(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "halt POOL",
 		Short: "Halt the rolling restart of a pool",
 		Long: `Halt the rolling restart of a pool, of a new specification or of tempool workers restart. Workers that restart
 now go on; the others keep their process and specification until the next pool apply or workers restart.`,
 		Example: `  tempool pool halt python --reason "odd answers"`,
-	}), func(ctx context.Context, cp controlPlane, args []string) error {
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		halted, err := ask(ctx, a, cp.Pool(args[0]).HaltRollout, api.Control{Reason: reason, By: operator()})
 		if err != nil {
 			return err

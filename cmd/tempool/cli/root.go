@@ -82,7 +82,7 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		if a.timeout <= 0 {
 			return usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
 		}
-		return nil
+		return requireFlags(c)
 	}
 	a.completeCobra(root)
 	return root
