@@ -570,3 +570,14 @@ func TestAWorkerThatIsNotSettledIsNotOpened(t *testing.T) {
 	require.False(t, s.Learn(Answer{Incarnation: 1}, 0).Open())
 	require.True(t, s.Learn(Answer{Incarnation: 1, Settled: true}, 0).Open())
 }
+
+// Else whoever makes numbers up could keep the lease from being renewed.
+func TestACheckinOfAnotherLeaseOvertakesNoRenewal(t *testing.T) {
+	held, made := api.LeaseRef{Incarnation: 1, Seq: 1}, api.LeaseRef{Incarnation: 1, Seq: 9}
+	s, _ := TakeOver(1, api.LeaseRef{}, start).Adopt(held, start.Add(time.Minute))
+	s = s.Returned(made, false, 0, start.Add(time.Second))
+	answer := Answer{Incarnation: 1, Lease: held, Seq: 1, Expires: start.Add(time.Hour), Sent: start}
+	require.Equal(t, answer.Expires, s.Learn(answer, 0).Expires)
+	answer.Lease, answer.Seq = made, made.Seq
+	require.Equal(t, s, s.Learn(answer, 0))
+}

@@ -139,8 +139,8 @@ func (s State) Return(ref api.LeaseRef, clean bool) State {
 	return s
 }
 
-// Overtaken reports whether an answer that the lease ref counts, which was asked for at sent, may be older than its
-// checkin.
+// Overtaken reports whether an answer that the lease ref counts, which was asked for at sent, may be older than a
+// checkin, perhaps that of ref. A checkin of the lease that counts here ends it here, so others do not matter to it.
 func (s State) Overtaken(ref api.LeaseRef, sent time.Time) bool {
 	return s.Held != ref && !s.CheckedIn.Before(sent)
 }
