@@ -76,7 +76,7 @@ func nextCapacity(now, size int64, announced bool) int64 {
 }
 
 // bodyReader reads a body whose client must send something within each bodyIdleTimeout, and everything until a time.
-// Its failures have codes.
+// Its failures but io.EOF have codes.
 type bodyReader struct {
 	in    io.Reader
 	w     http.ResponseWriter

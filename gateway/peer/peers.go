@@ -132,7 +132,7 @@ func (p *Peers) failed(to api.Peer, err error) {
 	p.mu.Lock()
 	b, now := p.backoff[to.Endpoint], time.Now()
 	first := b.Left(now) == 0 && b.Fail(now) // what was under way together counts once
-	if len(p.backoff) >= maxKnown {
+	if _, known := p.backoff[to.Endpoint]; !known && len(p.backoff) >= maxKnown {
 		clear(p.backoff)
 	}
 	p.backoff[to.Endpoint] = b

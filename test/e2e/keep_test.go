@@ -268,7 +268,9 @@ func TestAHostsWorkflowThatIsTerminatedForgetsNoWorker(t *testing.T) {
 		func(s api.HostStatus) bool { return up(s) && s.Since.After(joined.Since) })
 	require.Equal(t, joined.Instance, again.Instance)
 	require.Equal(t, joined.Epoch, again.Epoch, "nobody else has had the host id")
-	require.NoError(t, leaseOnce(t.Context(), pool))
+	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	require.Equal(t, before, env.pids(pool, 2), "its processes serve on")
 
 	current.stop()

@@ -158,9 +158,12 @@ func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool 
 // awaitMore waits until each count has grown by so much: what they count continues.
 func awaitMore(t *testing.T, what string, by int64, counts ...*atomic.Int64) {
 	t.Helper()
+	var until []int64 // all from the same moment
 	for _, count := range counts {
-		from := count.Load()
-		require.Eventually(t, func() bool { return count.Load() >= from+by }, waitTimeout, 5*time.Millisecond, what)
+		until = append(until, count.Load()+by)
+	}
+	for i, count := range counts {
+		require.Eventually(t, func() bool { return count.Load() >= until[i] }, waitTimeout, 5*time.Millisecond, what)
 	}
 }
 
