@@ -58,10 +58,10 @@ func (env *testEnv) terminate(workflowID string) {
 	})
 }
 
-// restAndContinue stops a worker, which then rests, and has its pool continue as new.
+// restAndContinue drains a worker, which then rests, and has its pool continue as new.
 func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
 	env.t.Helper()
-	env.signal(pool, slot, api.SignalStop, "it rests")
+	env.signal(pool, slot, api.SignalDrain, "it rests")
 	env.waitState(pool, slot, lifecycle.Stopped)
 	env.continued(pool.Name())
 }

@@ -132,7 +132,7 @@ func frozenWorkers(env *testEnv) {
 		require.Eventually(t, func() bool { return !running(t, pid) && !running(t, descendant) }, waitTimeout,
 			20*time.Millisecond)
 
-		env.restart(pool, api.RestartRequest{Worker: new(int)})
+		env.signal(pool, 0, api.SignalRestart, "")
 		env.waitState(pool, 0, lifecycle.Ready)
 		pid, descendant = env.frozenWorker(pool)
 		env.restart(pool, api.RestartRequest{Worker: new(int)})

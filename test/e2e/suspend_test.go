@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,9 +12,10 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+// signal signals a worker as a user's workflow does. Tempool's own clients send an order.
 func (env *testEnv) signal(pool *tempool.Pool, slot int, signal, reason string) {
 	env.t.Helper()
-	env.repeat(func(ctx context.Context) error { return pool.Signal(ctx, slot, signal, api.Control{Reason: reason}) })
+	env.send(api.WorkerWorkflowID(pool.Name(), slot), signal, api.Control{Reason: reason})
 }
 
 func TestASuspension(t *testing.T) {
