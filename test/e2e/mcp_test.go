@@ -141,7 +141,7 @@ func TestAClientsConfigurationBecomesOneURL(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte(`{"mcpServers": {"everything": {
 		"command": "node_modules/.bin/mcp-server-everything", "args": ["stdio"], "env": {"SECRET": "not in histories"}}}}`), 0o600))
 	env := newEnv(t)
-	env.startAgent("mcp", "--listen", "127.0.0.1:0")
+	env.startAgent("imported", "--listen", "127.0.0.1:0")
 	_, _ = env.ctl(cli.ExitOK, "mcp", "import", config, "--start", "--dir", dir)
 	t.Cleanup(func() { env.logHistories(env.client.Pool("everything"), 1) })
 	got := outputOf(t, exec.CommandContext(t.Context(), "node", filepath.Join(dir, "client.mjs"),
