@@ -154,7 +154,7 @@ RECORD_VERSION ?= v0.1
 RECORDED = $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
 replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded bin/recorded $(RECORDED)/*.json.gz
-	$(GO) test -count=1 -parallel 8 -timeout 20m ./test/e2e -skip 'ALargeProgram|ACompressedMonth' -record $(CURDIR)/bin/recorded
+	$(GO) test -count=1 -parallel 8 -timeout 20m ./test/e2e -skip 'ALargeProgram|ACompressedMonth|WhoseSpecIsLarge' -record $(CURDIR)/bin/recorded
 	cd test/replay && $(GO) test -count=1 -run TestChoose -v -choose-from $(CURDIR)/bin/recorded -choose-into $(RECORDED)
 	cd test/replay && $(GO) test -count=1 . -complete
 
