@@ -79,13 +79,12 @@ func TestWhatCannotBeReplayedLeavesWhatTheRunBeganWith(t *testing.T) {
 	begun, err := tempool.CarriedRing(converter.GetDefaultDataConverter(), started)
 	require.NoError(t, err)
 	require.NotEmpty(t, begun)
-	all := replayed(len(run.Events))
-	completed := len(run.Events) // the number of events before the task that recorded the last transition was complete
-	for completed > 0 && replayed(completed) == all {
-		completed--
+	all, within := replayed(len(run.Events)), len(run.Events)
+	begins := enums.EVENT_TYPE_WORKFLOW_TASK_STARTED // of the task that recorded the last transition
+	for replayed(within) == all || run.Events[within-1].EventType != begins {
+		within--
 	}
-	require.Equal(t, enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, run.Events[completed-1].EventType)
-	require.Greater(t, replayed(completed), len(begun))
+	require.Greater(t, replayed(within), len(begun))
 	require.Len(t, begun, replayed(1))
 	started.WorkflowType.Name = "OfAnotherBuild"
 	require.Equal(t, begun, replayRun(converter.GetDefaultDataConverter(), run.Events))
