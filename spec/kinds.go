@@ -33,8 +33,8 @@ var foreignKeys = map[string][]string{
 		"pool.function", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend", "health.kind",
 		"limits.open_files", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each", "limits.nice",
 		"limits.oom_score_adj",
-		"sandbox.read", "sandbox.write", "sandbox.network", "resources.allocation", "resources.memory_budget",
-		"resources.cpu_budget", "start.fork", "isolation.by",
+		"sandbox.read", "sandbox.write", "sandbox.network", "sandbox.private_tmp", "resources.allocation",
+		"resources.memory_budget", "resources.cpu_budget", "start.fork", "isolation.by",
 	},
 	KindFunction: { // it is not a process, so it has nothing that the system manages per process
 		"pool.command", "pool.image", "pool.run_args", "pool.protocol", "pool.framing", "pool.env", "pool.env_from",
@@ -45,7 +45,8 @@ var foreignKeys = map[string][]string{
 		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity",
 		"limits.cpu_affinity_each",
 		"limits.nice", "limits.oom_score_adj", "sandbox.read", "sandbox.write", "sandbox.network",
-		"resources.allocation", "resources.memory_budget", "resources.cpu_budget", "start.fork", "isolation.by",
+		"sandbox.private_tmp", "resources.allocation", "resources.memory_budget", "resources.cpu_budget", "start.fork",
+		"isolation.by",
 	},
 }
 

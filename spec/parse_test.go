@@ -192,6 +192,8 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 			`3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
 		"memory of a function": {function + "[limits]\nmemory = '1GiB'",
 			`6: limits.memory: does not apply to pool.kind = "function"; remove it`},
+		"a /tmp of a function": {function + "[sandbox]\nprivate_tmp = true",
+			`6: sandbox.private_tmp: does not apply to pool.kind = "function"; remove it`},
 		"an empty program": {"[pool]\nname = 'p'\ncommand = ['']",
 			`3: pool.command[0]: is empty; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
 		"too many workers": {minimal + "size = 1001", "4: pool.size: 1001 is not allowed; allowed: " + aSize},
