@@ -369,10 +369,12 @@ func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
 	granting, serving := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
 	client := clientOf(t, granting)
 	granting.endpoint = "http://192.0.2.1:7460" // the gateway's own name does not resolve here
-	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
+	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", Session: "s", TTL: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, granting.endpoint, lease.Endpoint)
-	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	require.NoError(t, lease.With(CallOptions{Session: "other"}).Call(t.Context(), "echo", 1, nil))
+	called, _ := granting.last()
+	require.Equal(t, "s", called.Header.Get(api.HeaderSession), "the session of the checkout")
 	granting.answer = answering(http.StatusNotFound, leaseElsewhere, "http://127.0.0.1:1") // it cannot be reached
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrUnavailable)
 	require.NoError(t, lease.Renew(t.Context()), "the lease stays where it was answered")

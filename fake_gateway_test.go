@@ -129,8 +129,9 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var asked struct {
-		Holder string `json:"holder"`
-		TTLMS  int64  `json:"ttl_ms"`
+		Holder  string `json:"holder"`
+		Session string `json:"session"`
+		TTLMS   int64  `json:"ttl_ms"`
 	}
 	if body != "" && json.Unmarshal([]byte(body), &asked) != nil {
 		refuse(w, api.CodeInvalid, false)
@@ -146,7 +147,7 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 		}
 		f.seq++
 		f.lease = &api.Lease{ID: api.LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq,
-			Holder: asked.Holder, Endpoint: f.endpoint,
+			Holder: asked.Holder, Session: asked.Session, Endpoint: f.endpoint,
 			GrantedAt: now, ExpiresAt: now.Add(time.Duration(asked.TTLMS) * time.Millisecond)}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(f.lease)

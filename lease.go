@@ -60,8 +60,8 @@ func (c *Client) Adopt(lease api.Lease) *Lease {
 
 var errUnbound = api.Errorf(api.CodeInvalid, "this lease was decoded from a message; make it usable with Client.Adopt")
 
-// With returns the lease with other options for its calls; l is not changed. Session and Priority have no effect: the
-// lease has the session of its checkout.
+// With returns the lease with other options for its calls; l is not changed. Priority has no effect, and Session only
+// if the checkout named none.
 func (l *Lease) With(o CallOptions) *Lease {
 	other := *l
 	other.options = o

@@ -67,6 +67,7 @@ func (l *Lease) send(verb string) sender {
 		}
 		options := l.options
 		options.Key = cmp.Or(options.Key, l.state.key)
+		options.Session = cmp.Or(l.state.lease.Session, options.Session)
 		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: options, body: body,
 			ends: time.Now().Add(options.Timeout)}
 		var reply *transport.Reply
