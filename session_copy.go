@@ -11,11 +11,10 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 )
 
-// copyPath is served only on an agent's Unix socket; on TCP a gateway refers callers on its own machine there.
 const copyPath = "/v1/admin/sessions/copy"
 
 // SessionCopy reports the copy of the pool's sessions to another store. It fails with pool_not_found, unavailable, or
-// forbidden if this program may not open the agent's socket; CopySessions and StepSessionCopy do, too.
+// forbidden without the right admin for every pool, as CopySessions and StepSessionCopy do. The agent's socket has it.
 func (p *Pool) SessionCopy(ctx context.Context) (*api.SessionCopy, error) {
 	return p.copyRequest(ctx, http.MethodGet, "", nil)
 }

@@ -56,9 +56,9 @@ func (a *app) sessionsListCommand() *cobra.Command {
 	c := withNames(&cobra.Command{
 		Use:   "list POOL",
 		Short: "List the sessions in a pool's store",
-		Long: `List the sessions in a pool's store, ordered by id. Pools of one host with the same session settings
-share a store. If there are more than --limit sessions, the last line, or the field next, has the value of --after for
-the next page.`,
+		Long: `List the sessions in a pool's store, ordered by id. Pools of one host with the same sessions.store
+and sessions.url share a store. If there are more than --limit sessions, the last line, or the field next, has the
+value of --after for the next page.`,
 		Example: `  tempool sessions list python
   tempool sessions list python --limit 1000 -o json | jq -r '.sessions[].id'`,
 	})

@@ -24,7 +24,7 @@ func (a *app) sessionsExportCommand() *cobra.Command {
 		Short: "Back a pool's session store up to a file",
 		Long: `Back a pool's session store up to a file while the sessions are in use, or write the backup to standard
 output (-). The file is replaced only by a complete backup, and only its owner can read it. Pools of one host with the
-same session settings share a store. Each session is in the backup as it is when it is read; its life is not
+same sessions.store and sessions.url share a store. Each session is in the backup as it is when it is read; its life is not
 extended.`,
 		Example: `  tempool sessions export python sessions.jsonl
   tempool sessions export python - | gzip > sessions.jsonl.gz`,

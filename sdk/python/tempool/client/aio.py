@@ -1,4 +1,4 @@
-"""Call Tempool pools from asyncio. Needs httpx: pip install tempool[async].
+"""Call Tempool pools from asyncio. Needs httpx, which the extra "async" installs.
 
     async with AsyncClient() as client:
         print(await client.pool("python").call("square", {"x": 12}))
