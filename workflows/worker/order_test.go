@@ -234,6 +234,16 @@ func TestAStopEndsTheWaitForTheNextStart(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatItsPoolEndsWhileItWaitsSaysSo(t *testing.T) {
+	s := newWorkerEnv(t)
+	run := inPool(func(sp *spec.Spec) { sp.Recovery.BackoffInitial = spec.Duration(time.Hour) })
+	s.failStarts(allStarts)
+	s.At(time.Minute, s.signal(api.SignalEnd, api.Control{Reason: "pool stopping"}))
+	s.run(run)
+	require.Equal(t, lifecycle.Stopped, s.state().State)
+	require.Equal(t, "pool stopping", s.state().Reason)
+}
+
 // Its pool's next spec may mend what it failed for.
 func TestARestartForgetsEarlierFailures(t *testing.T) {
 	for state, at := range map[lifecycle.State]time.Duration{

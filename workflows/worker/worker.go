@@ -281,9 +281,9 @@ func (w *worker) lastReason() string {
 	return ""
 }
 
-// reason is why the worker is in its state.
+// reason is why the worker is in its state. One that its pool has ended waits for nothing more.
 func (w *worker) reason() string {
-	if w.Wait.Reason != "" {
+	if w.Wait.Reason != "" && !w.Ending {
 		return w.Wait.Reason
 	}
 	return w.lastReason()
