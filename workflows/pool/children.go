@@ -34,7 +34,7 @@ type children struct{ *pool }
 // startMissing starts the workflows of slots that have none, as many as fit the workflow task.
 func (c children) startMissing() {
 	starting := c.starting()
-	for _, number := range c.memberNumbers() {
+	for _, number := range c.Members {
 		s := c.slot(number)
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue

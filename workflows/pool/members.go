@@ -14,66 +14,34 @@ import (
 // The workers of a pool have the numbers from 0 to size-1, until it is scaled down: then the workers go that are missed
 // least, and their numbers are vacant until it is scaled up again.
 
-// MemberState says which numbers have a worker. The zero value is 0 to size-1.
-type MemberState struct {
-	// Top is the number above the highest one with a worker; 0 is the size.
-	Top int `json:"top,omitempty"`
-	// Vacant are the numbers below Top without a worker, ascending.
-	Vacant []int `json:"vacant,omitempty"`
-}
-
 // members scales the pool.
 type members struct {
 	*pool
 	asking bool // for the leases on the workers
 }
 
-func (p *pool) top() int { return cmp.Or(p.Top, p.Size) }
-
 // isMember reports whether a number has a worker that is to stay.
 func (p *pool) isMember(number int) bool {
-	_, vacant := slices.BinarySearch(p.Vacant, number)
-	return number >= 0 && number < p.top() && !vacant
-}
-
-// memberNumbers are the numbers of all workers that are to stay.
-func (p *pool) memberNumbers() []int {
-	var numbers []int
-	for number := range p.top() {
-		if p.isMember(number) {
-			numbers = append(numbers, number)
-		}
-	}
-	return numbers
+	_, member := slices.BinarySearch(p.Members, number)
+	return member
 }
 
 // excess is by how many workers the pool is larger than its size.
-func (p *pool) excess() int { return p.top() - len(p.Vacant) - p.Size }
+func (p *pool) excess() int { return len(p.Members) - p.Size }
 
-// resize sets the size. New workers get the lowest vacant numbers; shrink chooses those that go.
+// resize sets the size.
 func (m *members) resize(size int, reason string) {
-	if size < m.Size {
-		m.Top = m.top()
-	}
 	m.emitScaled(m.Size, size, reason)
 	m.Size = size
-	for m.excess() < 0 && len(m.Vacant) > 0 {
-		m.Vacant = m.Vacant[1:]
-	}
-	if m.Top > 0 {
-		m.Top = max(m.Top, m.Top-m.excess())
-	}
-	m.trim()
+	m.fill()
 }
 
-// trim removes vacant numbers at the top.
-func (m *members) trim() {
-	for len(m.Vacant) > 0 && m.Vacant[len(m.Vacant)-1] == m.Top-1 {
-		m.Vacant = m.Vacant[:len(m.Vacant)-1]
-		m.Top--
-	}
-	if len(m.Vacant) == 0 && m.Top == m.Size {
-		m.Top, m.Vacant = 0, nil
+// fill gives new workers the lowest vacant numbers. shrink chooses the workers that go.
+func (m *members) fill() {
+	for number := 0; m.excess() < 0; number++ {
+		if at, member := slices.BinarySearch(m.Members, number); !member {
+			m.Members = slices.Insert(m.Members, at, number)
+		}
 	}
 }
 
@@ -96,7 +64,7 @@ func (m *members) shrink() {
 
 // byService are the workers that serve, and those that do not.
 func (m *members) byService() (serving, down []int) {
-	for _, number := range m.memberNumbers() {
+	for _, number := range m.Members {
 		if s := m.slot(number); s != nil && s.isServing() {
 			serving = append(serving, number)
 		} else {
@@ -152,7 +120,5 @@ func (m *members) vacate(numbers []int) {
 		return
 	}
 	workflow.GetLogger(m.Ctx).Info("scaling down", "pool", m.name(), "size", m.Size, "workers", numbers)
-	m.Vacant = append(m.Vacant, numbers...)
-	slices.Sort(m.Vacant)
-	m.trim()
+	m.Members = slices.DeleteFunc(m.Members, func(number int) bool { return slices.Contains(numbers, number) })
 }

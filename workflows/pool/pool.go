@@ -42,7 +42,8 @@ type Run struct {
 
 // RosterState is the pool's record of its slots.
 type RosterState struct {
-	MemberState
+	// Members are the numbers of the workers that are to stay, ascending.
+	Members []int     `json:"members,omitempty"`
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number
 	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
 	// StartFailures counts consecutive workflows that could not be started.
@@ -125,6 +126,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Scale.Clamp(p.Spec.Pool.Size)
 	}
+	p.members.fill()
 	if err := p.register(ctx); err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (t throttle) trialOver() bool {
 
 // allServing reports whether every slot has a process in service.
 func (t throttle) allServing() bool {
-	for _, number := range t.memberNumbers() {
+	for _, number := range t.Members {
 		if s := t.slot(number); s == nil || !s.isServing() {
 			return false
 		}
