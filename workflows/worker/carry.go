@@ -20,8 +20,7 @@ type CarriedState struct {
 
 // mayContinue reports whether the run continues as new now.
 func (w *worker) mayContinue() bool {
-	return w.MustContinue() || w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.tasks.hasResults() &&
-		w.surge.started == nil
+	return w.MustContinue() || w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.tasks.hasResults()
 }
 
 // isIdle reports whether the next run has nothing to start again.

@@ -14,7 +14,6 @@ import (
 
 // decideNext decides what follows the end of an incarnation.
 func (w *worker) decideNext() bool {
-	w.surge.noteReady()
 	if w.surge.isReady() && !w.Ending && w.Intent != IntentRest && !w.isRequested(api.SignalStop) &&
 		!w.isRequested(api.SignalDrain) {
 		w.surge.activate()

@@ -13,7 +13,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/failure"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which
@@ -24,8 +23,10 @@ import (
 // successor is the incarnation that is about to replace the current one.
 type successor struct {
 	Incarnation int64 `json:"incarnation"`
-	// Ready is set after handshake and warm-up, while a client's lease on the current incarnation ends.
+	// Ready is set after handshake and warm-up. It may wait then: for the end of a client's lease on the current
+	// incarnation, or of the process.
 	Ready  *api.StartResult `json:"ready,omitempty"`
+	failed error            // why it could not be started
 	cancel func()           // of the start, while it is under way
 }
 
@@ -49,7 +50,6 @@ type drainingIncarnation struct {
 // surge replaces an incarnation by a successor that starts beside it.
 type surge struct {
 	*worker
-	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
 	// switching is set while the machine leaves an incarnation whose process still runs.
 	switching bool
 	// claiming says that a successor is being claimed, perhaps one that has taken over since: the end of the run would
@@ -66,17 +66,19 @@ func (s *surge) startSuccessor() {
 	next.cancel = cancel
 	future := s.activities.startSuccessor(ctx, next.Incarnation, s.rotator.nextSpec())
 	workflow.Go(s.Ctx, func(ctx workflow.Context) {
-		result := &loop.Result[api.StartResult]{}
-		result.Err = future.Get(ctx, &result.Value)
-		s.starter.countStart(result.Err)
+		var ready api.StartResult
+		err := future.Get(ctx, &ready)
+		s.starter.countStart(err)
 		next.cancel = nil
 		cancel()
 		switch {
+		case s.Successor == next && err == nil:
+			next.Ready = &ready
 		case s.Successor == next:
-			s.started = result
-		case result.Err == nil: // cancelled too late
-			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host,
-				Epoch: result.Value.Epoch, PID: result.Value.PID, Reason: "no longer needed"})
+			next.failed = err
+		case err == nil: // cancelled too late
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: ready.Host, Epoch: ready.Epoch,
+				PID: ready.PID, Reason: "no longer needed"})
 			s.removeDrained(next.Incarnation)
 		default:
 			s.removeDrained(next.Incarnation)
@@ -87,35 +89,33 @@ func (s *surge) startSuccessor() {
 
 // attemptSwitch switches to the successor if it is ready, or handles its failure. It reports whether anything changed.
 func (s *surge) attemptSwitch() bool {
-	result := s.started
-	if result == nil {
-		return false
-	}
-	s.started = nil
-	if result.Err == nil {
-		s.Successor.Ready = &result.Value
+	if s.isReady() {
 		s.transition(lifecycle.Drain, s.Rotation.Reason)
 		if s.Lease == nil {
 			s.switchOver()
 		} // otherwise a client's calls in flight finish first
 		return true
 	}
+	err := s.Successor.failed
+	if err == nil {
+		return false
+	}
 	s.Successor = nil
-	if newest, superseded := failure.Superseded(result.Err); superseded {
+	if newest, superseded := failure.Superseded(err); superseded {
 		s.HighestIncarnation = max(s.HighestIncarnation, newest)
 		return true
 	}
 	rotation := s.Rotation
-	if failure.NoResources(result.Err) && !rotation.refused {
+	if failure.NoResources(err) && !rotation.refused {
 		rotation.refused = true
 		return true
 	}
-	if failure.NotStarted(result.Err) || failure.NoResources(result.Err) {
+	if failure.NotStarted(err) || failure.NoResources(err) {
 		rotation.InPlace = true
 		rotation.Reason += " (no host has capacity for a second process, so the old one stops first)"
 		return true
 	}
-	s.successorFailed(failure.Message(result.Err))
+	s.successorFailed(failure.Message(err))
 	return true
 }
 
@@ -171,13 +171,6 @@ func (s *surge) activate() {
 	s.Cause, s.StartPermitted = rotation.Cause, true
 	s.starter.beginIncarnation(rotation.Reason)
 	s.starter.started(*next.Ready)
-}
-
-// noteReady marks the successor as ready if its start has succeeded and attemptSwitch has not seen that.
-func (s *surge) noteReady() {
-	if s.Successor != nil && s.started != nil && s.started.Err == nil {
-		s.Successor.Ready, s.started = &s.started.Value, nil
-	}
 }
 
 // startDrain drains and stops an incarnation beside the current one.
@@ -308,23 +301,16 @@ func (s *surge) drainingNumbers() []int64 {
 // next process after that one.
 func (s *surge) agentEnded(e api.EpochEnded) {
 	next := s.Successor
-	if next == nil {
-		return
-	}
-	ready := next.Ready
-	if ready == nil && s.started != nil && s.started.Err == nil {
-		ready = &s.started.Value
-	}
-	if ready == nil || ready.Host != e.Host || ready.Epoch > e.Epoch {
+	if !s.isReady() || next.Ready.Host != e.Host || next.Ready.Epoch > e.Epoch {
 		return
 	}
 	if e.NextAgent != nil && slices.Contains(e.Kept, next.Incarnation) {
-		s.adopt(ready, *e.NextAgent)
+		s.adopt(next.Ready, *e.NextAgent)
 		return
 	}
 	s.warn("the next process is lost", e.Reason)
-	s.Successor, s.started = nil, nil
-	if s.Machine.State == lifecycle.Draining || s.Machine.State == lifecycle.Stopping && next.Ready != nil {
+	s.Successor = nil
+	if s.Machine.State == lifecycle.Draining || s.Machine.State == lifecycle.Stopping && s.Cause == "" {
 		s.Rotation.InPlace = true
 		s.endIncarnation(s.Rotation.Cause, IntentReplace, s.Rotation.Reason)
 	}
@@ -355,8 +341,7 @@ func (s *surge) cancelSuccessor(reason string) {
 	if next == nil {
 		return
 	}
-	s.noteReady()
-	s.Successor, s.started = nil, nil
+	s.Successor = nil
 	switch {
 	case next.Ready != nil:
 		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, Epoch: next.Ready.Epoch,
@@ -371,7 +356,6 @@ func (s *surge) cancelSuccessor(reason string) {
 // carry readies the state for the next run. It gives up the start of a successor that is not ready; the next run starts
 // another one.
 func (s *surge) carry() {
-	s.noteReady()
 	if !s.isReady() {
 		s.Successor = nil
 	}
