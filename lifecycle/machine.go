@@ -23,10 +23,6 @@ type Machine struct {
 	Health    Health    `json:"health"`
 	// Incarnation numbers the processes of this worker from 1; 0 before the first. A number is never used again.
 	Incarnation int64 `json:"incarnation"`
-	// StopRequested says that the end of this incarnation was requested: by a stop, or by any step into Draining or
-	// Stopping. It is about the incarnation, not the slot: rotation sets it as well as an operator does, and the next
-	// incarnation clears it.
-	StopRequested bool `json:"stop_requested,omitempty"`
 	// Ring holds the newest RingSize transitions, oldest first.
 	Ring []Transition `json:"ring,omitempty"`
 }
@@ -58,10 +54,10 @@ func New(now time.Time) Machine {
 // is an error that names state and event, an Exited event without its facts is ErrExitMissing; in both cases Next
 // returns m unchanged.
 //
-// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it
-// has not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the
-// health Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, because no process is
-// left to probe.
+// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown and it has not started.
+// Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health
+// Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, because no process is left
+// to probe.
 func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	to, ok := Allowed(m.State, e.Kind)
 	if !ok {
@@ -72,7 +68,7 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 		if e.Exit == nil {
 			return m, ErrExitMissing
 		}
-		to = Outcome(*e.Exit, m.StopRequested)
+		to = Outcome(*e.Exit, m.State == Draining || m.State == Stopping) // to which each request to end it leads
 		if reason == "" {
 			reason = e.Exit.String()
 		}
@@ -87,16 +83,13 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	switch e.Kind {
 	case Start, Hold:
 		next.Incarnation++
-		next.Health, next.StopRequested, next.StartedAt = Unknown, false, time.Time{}
+		next.Health, next.StartedAt = Unknown, time.Time{}
 	case StartSucceeded:
 		next.Health, next.StartedAt = Healthy, now
 	case ProbePassed:
 		next.Health = Healthy
 	case ProbeFailed, Unhealthy:
 		next.Health = Unhealthy
-	}
-	if e.Kind == Stop || to == Draining || to == Stopping {
-		next.StopRequested = true
 	}
 	if to.Outcome() {
 		next.Health = Unknown

@@ -17,7 +17,6 @@ var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func in(s lifecycle.State) lifecycle.Machine {
 	return lifecycle.Machine{
 		State: s, Since: epoch, StartedAt: epoch, UpdatedAt: epoch, Health: lifecycle.Healthy, Incarnation: 3,
-		StopRequested: s == lifecycle.Draining || s == lifecycle.Stopping,
 	}
 }
 
@@ -136,7 +135,9 @@ func TestIntentDecidesTheOutcome(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, lifecycle.Outcome(c.exit, c.stop))
 			m := in(lifecycle.Ready)
-			m.StopRequested = c.stop
+			if c.stop {
+				m = in(lifecycle.Stopping)
+			}
 			after, err := lifecycle.Next(m, lifecycle.Event{Kind: lifecycle.Exited, Exit: &c.exit}, epoch)
 			require.NoError(t, err)
 			require.Equal(t, c.want, after.State)
@@ -168,11 +169,7 @@ func TestACleanExitAfterAnyRequestToEndIsStopped(t *testing.T) {
 			if to != lifecycle.Draining && to != lifecycle.Stopping {
 				continue
 			}
-			m := in(from)
-			m.StopRequested = false
-			m = walk(t, m, event(k))
-			require.True(t, m.StopRequested, "%s in %s", k, from)
-			require.Equal(t, lifecycle.Stopped, walk(t, m, clean).State)
+			require.Equal(t, lifecycle.Stopped, walk(t, in(from), event(k), clean).State, "%s in %s", k, from)
 		}
 	}
 	require.Equal(t, lifecycle.Finished, walk(t, in(lifecycle.Ready), clean).State)
@@ -193,11 +190,9 @@ func TestStartAndHoldBeginTheNextIncarnationAndReleaseDoesNot(t *testing.T) {
 		lifecycle.Killed} {
 		for _, k := range []lifecycle.EventKind{lifecycle.Start, lifecycle.Hold} {
 			m := in(s)
-			m.StopRequested = true
 			after := walk(t, m, event(k))
 			require.EqualValues(t, 4, after.Incarnation)
 			require.Equal(t, lifecycle.Unknown, after.Health)
-			require.False(t, after.StopRequested)
 			require.True(t, after.StartedAt.IsZero())
 			require.EqualValues(t, 4, after.Ring[0].Incarnation)
 		}
