@@ -44,7 +44,7 @@ func TestAnAlertOfAStateThatDoesNotRecordItIsRaised(t *testing.T) {
 	p.At(20*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
 	before := 0
 	p.carried = func(run *Run) {
-		require.Equal(t, []alert{{api.AlertWorkerGaveUp, "/pools/t/workers/0"}}, run.Raised)
+		require.Equal(t, []alert{{api.AlertWorkerGaveUp, "/pools/t/workers/0", "the model file is missing"}}, run.Raised)
 		run.Raised, before = nil, len(p.emitted)
 	}
 	run := poolOf(1)
@@ -60,8 +60,8 @@ func TestAnAlertOfAStateThatDoesNotRecordItIsRaised(t *testing.T) {
 func TestAnAlertThatHoldsNoMoreInTheNextRunIsClearedWithAReason(t *testing.T) {
 	p := newFakePool(t)
 	p.At(20*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
-	p.carried = func(run *Run) { run.Raised = []alert{{api.AlertStartsHeld, "/pools/t"}} }
+	p.carried = func(run *Run) { run.Raised = []alert{{api.AlertStartsHeld, "/pools/t", "it was"}} }
 	p.runUntil(40*time.Second, poolOf(1))
 	require.Equal(t, 2, p.runs)
-	require.Equal(t, []string{`/pools/t alert.cleared {"alert":"starts_held","reason":"` + raisedBefore + `"}`}, p.emitted)
+	require.Equal(t, []string{`/pools/t alert.cleared {"alert":"starts_held","reason":"it was"}`}, p.emitted)
 }

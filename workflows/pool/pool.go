@@ -91,7 +91,6 @@ type pool struct {
 	pressure    pressure
 	allocation  allocation
 	scaling     scaling
-	alerts      alerts
 
 	// sent is of the present workflow task.
 	sent sent
@@ -130,7 +129,6 @@ func Workflow(ctx workflow.Context, run Run) error {
 	if err := p.register(ctx); err != nil {
 		return err
 	}
-	p.alerts = newAlerts(p)
 	p.takeOver()
 	p.OnCancel(ctx, func() { p.stopAll("pool workflow cancelled") })
 	for {
@@ -138,7 +136,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		for p.reconcile() {
 		}
 		workflow.SetCurrentDetails(p.Ctx, p.details())
-		p.alerts.emitChanges()
+		p.emitAlerts()
 		if p.Stopping && len(p.Roster) == 0 && workflow.AllHandlersFinished(p.Ctx) {
 			return nil
 		}
