@@ -41,7 +41,7 @@ func (j *janitor) run(ctx context.Context) {
 }
 
 func (j *janitor) sweep(ctx context.Context) {
-	pools := map[string]poolRecord{}
+	pools := map[string]api.PoolStatus{}
 	var stops sync.WaitGroup
 	for _, p := range j.processes.List() {
 		name, slot, err := api.ParseWorkerName(p.Worker())
@@ -49,9 +49,9 @@ func (j *janitor) sweep(ctx context.Context) {
 			continue
 		}
 		if _, known := pools[name]; !known {
-			pools[name] = j.pool(ctx, name)
+			pools[name], _ = j.control.Status(ctx, name) // one that is closed or does not answer names none
 		}
-		if pools[name].names(slot, p.Incarnation()) {
+		if names(pools[name], slot, p.Incarnation()) {
 			continue
 		}
 		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
@@ -68,29 +68,12 @@ func (j *janitor) sweep(ctx context.Context) {
 	stops.Wait()
 }
 
-// poolRecord is the newest incarnation of each slot whose workflow is open, by a pool's roster; nil of a pool that is
-// closed or does not answer.
-type poolRecord map[int]int64
-
-// names reports whether an incarnation is the newest in the roster. The worker may already have a newer one; the pool
-// soon learns of it, so the next sweep finds out.
-func (r poolRecord) names(slot int, incarnation int64) bool {
-	newest, known := r[slot]
-	return known && newest == incarnation
-}
-
-func (j *janitor) pool(ctx context.Context, name string) poolRecord {
-	status, err := j.control.Status(ctx, name)
-	if err != nil {
-		return nil
-	}
-	record := poolRecord{}
-	for _, worker := range status.Workers {
-		if !worker.Gone {
-			record[worker.Slot] = worker.Incarnation
-		}
-	}
-	return record
+// names reports whether an incarnation is the newest of its slot in a pool's roster, and its workflow is open. The
+// worker may already have a newer one; the pool soon learns of it, so the next sweep finds out.
+func names(pool api.PoolStatus, slot int, incarnation int64) bool {
+	return slices.ContainsFunc(pool.Workers, func(w api.RosterEntry) bool {
+		return w.Slot == slot && w.Incarnation == incarnation && !w.Gone
+	})
 }
 
 // isClosed reports whether a workflow is certainly not open; false while Temporal does not answer.

@@ -25,12 +25,13 @@ func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
 }
 
 func TestAPoolVouchesForTheIncarnationsOfItsRoster(t *testing.T) {
-	record := poolRecord{0: 7, 1: 0}
-	require.True(t, record.names(0, 7))
-	for slot, incarnation := range map[int]int64{0: 6, 1: 1, 2: 7} {
-		require.False(t, record.names(slot, incarnation), "slot %d: its worker is asked", slot)
+	pool := api.PoolStatus{Workers: []api.RosterEntry{{Slot: 0, Incarnation: 7}, {Slot: 1},
+		{Slot: 3, Incarnation: 7, Gone: true}}}
+	require.True(t, names(pool, 0, 7))
+	for slot, incarnation := range map[int]int64{0: 6, 1: 1, 2: 7, 3: 7} {
+		require.False(t, names(pool, slot, incarnation), "slot %d: its worker is asked", slot)
 	}
-	require.False(t, poolRecord(nil).names(0, 0), "the pool did not answer")
+	require.False(t, names(api.PoolStatus{}, 0, 0), "the pool did not answer")
 }
 
 // fixedControl has one pool, and the states of its workers.
