@@ -235,20 +235,14 @@ func (p *pool) awaitRunning(ctx workflow.Context, number int) error {
 		s := p.slot(number)
 		return p.slotRefusal(&number) != nil || s != nil && !s.isStarting()
 	}
-	if running() {
-		return p.refuse(number)
+	if !running() { // otherwise there is nothing to time
+		if ok, err := workflow.AwaitWithTimeout(ctx, runningTimeout, running); err != nil {
+			return err
+		} else if !ok {
+			return failure.Refusal(api.Errorf(api.CodeStarting, "the workflow of %s did not start within %s; try again",
+				p.worker(number), runningTimeout).After(time.Second))
+		}
 	}
-	if ok, err := workflow.AwaitWithTimeout(ctx, runningTimeout, running); err != nil {
-		return err
-	} else if !ok {
-		return failure.Refusal(api.Errorf(api.CodeStarting, "the workflow of %s did not start within %s; try again",
-			p.worker(number), runningTimeout).After(time.Second))
-	}
-	return p.refuse(number)
-}
-
-// refuse is the refusal of a request about a worker, as an update fails with it.
-func (p *pool) refuse(number int) error {
 	if refused := p.slotRefusal(&number); refused != nil {
 		return failure.Refusal(refused)
 	}

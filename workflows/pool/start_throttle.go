@@ -147,12 +147,8 @@ func (t throttle) trialOver() bool {
 
 // allServing reports whether every slot has a process in service.
 func (t throttle) allServing() bool {
-	for _, number := range t.Members {
-		if s := t.slot(number); s == nil || !s.isServing() {
-			return false
-		}
-	}
-	return true
+	_, down := t.members.byService()
+	return len(down) == 0
 }
 
 // admit returns how long one start has to wait, and counts it if it may go.
