@@ -71,10 +71,3 @@ func (r rotator) emitStarted() {
 		r.emit(api.EventRotationStarted, *r.Rotation)
 	}
 }
-
-// emitCancelled emits that the rotation is dropped.
-func (r rotator) emitCancelled(reason string) {
-	dropped := *r.Rotation
-	dropped.Failed = reason
-	r.emit(api.EventRotationFinished, dropped)
-}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -186,7 +187,7 @@ func (l *leases) withdraw(r api.Withdrawal) {
 	i := slices.IndexFunc(l.Grants, func(g Grant) bool { return g.AttemptID == r.AttemptID })
 	if i < 0 {
 		l.Withdrawn = append(l.Withdrawn, r.AttemptID)
-		l.Withdrawn = slices.Clone(l.Withdrawn[max(0, len(l.Withdrawn)-maxWithdrawn):])
+		l.Withdrawn = slices.Delete(l.Withdrawn, 0, max(0, len(l.Withdrawn)-maxWithdrawn))
 		return
 	}
 	lease := l.Grants[i].Lease
@@ -214,9 +215,7 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 	l.Counters.LastGrantAt = now
 	if r.RequestID != "" || r.AttemptID != "" {
 		l.Grants = append(l.Grants, Grant{r.RequestID, r.AttemptID, lease})
-		if excess := len(l.Grants) - maxGrants; excess > 0 {
-			l.Grants = append([]Grant(nil), l.Grants[excess:]...)
-		}
+		l.Grants = slices.Delete(l.Grants, 0, max(0, len(l.Grants)-maxGrants))
 	}
 	l.WakeUp()
 	return &lease
@@ -279,18 +278,14 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 
 // checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (l *leases) checkin(r api.CheckinRequest) {
-	if forbidden := l.checkinForbidden(r); forbidden != nil {
-		l.emitRefusal(api.UpdateCheckin, "", r.LeaseID, forbidden)
-		l.refuse("checkin: " + forbidden.Message)
-		return
-	}
-	if l.surge.checkinDraining(r) {
+	refused := l.checkinForbidden(r)
+	if refused == nil && l.surge.checkinDraining(r) {
 		l.WakeUp()
 		return
 	}
-	if stale := l.stale(r.LeaseID); stale != nil {
-		l.emitRefusal(api.UpdateCheckin, "", r.LeaseID, stale)
-		l.refuse("checkin: " + stale.Message)
+	if refused = cmp.Or(refused, l.stale(r.LeaseID)); refused != nil {
+		l.emitRefusal(api.UpdateCheckin, "", r.LeaseID, refused)
+		l.refuse("checkin: " + refused.Message)
 		return
 	}
 	kind, reason := lifecycle.Checkin, fmt.Sprintf("lease %s released by %q", l.Lease.ID, l.Lease.Holder)

@@ -22,8 +22,6 @@ func (s *starter) awaitStart() bool {
 	}
 	if r := s.takeRequest(api.SignalRestart); r != nil {
 		s.Cause, s.StartPermitted = r.Cause, true // a restart waits for nothing
-		s.tasks.wait.Reset()
-		s.tasks.awaitCapacity.Reset()
 		s.Failures = 0
 		s.beginIncarnation(r.Reason)
 		return true
@@ -35,7 +33,6 @@ func (s *starter) awaitStart() bool {
 		return s.pollCapacity()
 	}
 	if s.tasks.wait.Take() || !s.Now().Before(s.Wait.Until) {
-		s.tasks.wait.Cancel()
 		s.beginIncarnation("backoff over")
 		return true
 	}
@@ -73,7 +70,6 @@ func (s *starter) awaitPermit(reason string) {
 func (s *starter) pollPermit() bool {
 	if s.StartPermitted || !s.needsPermit() {
 		s.StartPermitted = true
-		s.tasks.wait.Reset()
 		s.beginIncarnation(s.Wait.For)
 		return true
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/tempool/tempool/api"
@@ -38,9 +39,5 @@ func (w *worker) takeRequest(kind string) *PendingRequest {
 
 // takeEnd takes a stop or else a drain, in a state in which both mean the same: no call is in flight.
 func (w *worker) takeEnd() *PendingRequest {
-	stop, drain := w.takeRequest(api.SignalStop), w.takeRequest(api.SignalDrain)
-	if stop != nil {
-		return stop
-	}
-	return drain
+	return cmp.Or(w.takeRequest(api.SignalStop), w.takeRequest(api.SignalDrain))
 }

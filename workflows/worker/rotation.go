@@ -203,11 +203,12 @@ func (r rotator) endRotation() {
 
 // cancelRotation drops a rotation: the incarnation ends for another reason.
 func (r rotator) cancelRotation() {
-	if rotation := r.Rotation; rotation != nil && (rotation.Granted || rotation.Asked) {
-		r.endDisruption(rotation.Incarnation, false, "the incarnation ended for another reason")
-	}
-	if r.Rotation != nil {
-		r.emitCancelled("the incarnation ended for another reason")
+	if rotation := r.Rotation; rotation != nil {
+		rotation.Failed = "the incarnation ended for another reason"
+		if rotation.Granted || rotation.Asked {
+			r.endDisruption(rotation.Incarnation, false, rotation.Failed)
+		}
+		r.emit(api.EventRotationFinished, *rotation)
 	}
 	r.Rotation = nil
 	r.tasks.retry.Reset()

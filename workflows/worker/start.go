@@ -34,6 +34,8 @@ func (s *starter) startFirst() bool {
 // beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the
 // start.
 func (s *starter) beginIncarnation(reason string) {
+	s.tasks.wait.Reset()
+	s.tasks.awaitCapacity.Reset()
 	if s.needsPermit() && !s.StartPermitted {
 		s.awaitPermit(reason)
 		return
