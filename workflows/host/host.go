@@ -127,7 +127,7 @@ func (h *host) drain(ctx workflow.Context, r api.DrainHostRequest) error {
 	epoch := h.Epoch
 	activity := loop.OnEpoch(h.Host, epoch, api.ActivityDrainHost, "takes starts or drains", drainTimeout,
 		r.Reason != "")
-	activity.ScheduleToStart = api.HostHeartbeatTimeout
+	activity.ScheduleToStartTimeout = api.HostHeartbeatTimeout
 	if err := activity.Execute(ctx).Get(ctx, nil); err != nil && h.Epoch == epoch { // a later agent knows by its join
 		return failure.Refusal(api.Errorf(api.CodeUnavailable,
 			"the agent of host %s does not answer, and learns of this when it joins again; or repeat it: %w", h.Host, err))
@@ -147,7 +147,7 @@ func (h *host) reconcile() {
 	h.livenessOf = h.Epoch
 	activity := loop.OnEpoch(h.Host, h.Epoch, api.ActivityHostLiveness, "liveness of "+h.Machine, livenessTimeout,
 		api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance, At: h.Now()})
-	activity.ScheduleToStart, activity.Heartbeat = api.HostHeartbeatTimeout, api.HostHeartbeatTimeout
+	activity.ScheduleToStartTimeout, activity.HeartbeatTimeout = api.HostHeartbeatTimeout, api.HostHeartbeatTimeout
 	h.liveness.Start(h.Loop, activity)
 }
 
@@ -183,12 +183,11 @@ func (h *host) endEpochs() {
 	}
 	h.notifying.Cancel()
 	h.notified = h.Ended
-	h.notifying.Start(h.Loop, loop.Activity{
-		Name: api.ActivityEndEpoch, Queue: api.SweeperQueue, Summary: "notify workers that epoch " +
-			strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
-		Input: *h.Ended, StartToClose: endEpochTimeout, Heartbeat: endEpochHeartbeat,
-		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
-	})
+	activity := loop.On(api.SweeperQueue, api.ActivityEndEpoch, "notify workers that epoch "+
+		strconv.FormatInt(h.Ended.Epoch, 10)+" has ended", endEpochTimeout, *h.Ended)
+	activity.ScheduleToStartTimeout, activity.HeartbeatTimeout = 0, endEpochHeartbeat // it waits for any agent
+	activity.RetryPolicy = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}
+	h.notifying.Start(h.Loop, activity)
 }
 
 // sameEnd reports whether two ends tell workers the same of the same epoch.

@@ -236,10 +236,7 @@ func (p *pool) wakeAfter(d time.Duration) {
 
 // ask starts an activity that any agent may run. A local one would hold the workflow task up, and with it every update.
 func (p *pool) ask(name, summary string, timeout time.Duration, input any) workflow.Future {
-	return loop.Activity{
-		Name: name, Queue: api.SweeperQueue, Summary: summary, Input: input,
-		ScheduleToStart: api.HostTimeout, StartToClose: timeout,
-	}.Execute(p.Ctx)
+	return loop.On(api.SweeperQueue, name, summary, timeout, input).Execute(p.Ctx)
 }
 
 // signalWorker sends a worker a message.

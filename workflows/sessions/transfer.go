@@ -33,7 +33,7 @@ const stepTimeout = 30 * time.Second
 // does not take one in time fails it.
 func onHost(host, name, summary string, input any) loop.Activity {
 	activity := loop.OnHost(host, name, summary, stepTimeout, input)
-	activity.WaitForCancellation, activity.Retry = true, &temporal.RetryPolicy{InitialInterval: time.Second,
+	activity.WaitForCancellation, activity.RetryPolicy = true, &temporal.RetryPolicy{InitialInterval: time.Second,
 		MaximumAttempts: 3}
 	return activity
 }
@@ -179,8 +179,8 @@ func (m *mover) hook(ctx workflow.Context, name string, at location,
 	}
 	activity := onHost(at.host, name, fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)),
 		api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)})
-	activity.StartToClose += time.Duration(len(sessions)) * m.hookTime
-	activity.Heartbeat = api.HeartbeatTimeout
+	activity.StartToCloseTimeout += time.Duration(len(sessions)) * m.hookTime
+	activity.HeartbeatTimeout = api.HeartbeatTimeout
 	err = activity.Execute(ctx).Get(ctx, &result)
 	return result, err
 }

@@ -48,12 +48,11 @@ func (a activities) startRequest(incarnation int64, sp spec.Spec) api.StartReque
 
 func (a activities) start(request api.StartRequest, summary string) loop.Activity {
 	pool := request.Spec.Pool
-	return loop.Activity{
-		Name: api.ActivityStart, Queue: api.StartQueue(pool), Summary: summary, Input: request,
-		ScheduleToStart: placementTimeout, WaitForCancellation: true,
-		StartToClose: startQueueTimeout + request.Spec.Start.Timeout.D() + slack,
-		Heartbeat:    max(api.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach),
-	}
+	activity := loop.On(api.StartQueue(pool), api.ActivityStart, summary,
+		startQueueTimeout+request.Spec.Start.Timeout.D()+slack, request)
+	activity.ScheduleToStartTimeout, activity.WaitForCancellation = placementTimeout, true
+	activity.HeartbeatTimeout = max(api.HeartbeatTimeout, time.Duration(pool.Size)*startHeartbeatEach)
+	return activity
 }
 
 // startProcess starts the current incarnation.
@@ -63,7 +62,7 @@ func (a activities) startProcess() {
 	request.Announce = a.reporter.announce()
 	a.starter.announcing = request.Announce != nil
 	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
-	activity.StartToClose += policy.Recovery(a.Spec.Recovery).Probation(a.Failures, a.ShortLived)
+	activity.StartToCloseTimeout += policy.Recovery(a.Spec.Recovery).Probation(a.Failures, a.ShortLived)
 	a.tasks.start.Start(a.Loop, activity)
 }
 
@@ -75,7 +74,7 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 	activity := a.start(request, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(),
 		a.Machine.Incarnation))
 	if a.Rotation.refused {
-		activity.ScheduleToStart = api.NextHostTimeout
+		activity.ScheduleToStartTimeout = api.NextHostTimeout
 	}
 	return activity.Execute(ctx)
 }
@@ -100,11 +99,10 @@ func (a activities) replacedBySuccessor() api.Replaced {
 
 func (a activities) awaitCapacity() {
 	queue := api.StartQueue(a.Spec.Pool)
-	a.tasks.awaitCapacity.Start(a.Loop, loop.Activity{
-		Name: api.ActivityAwaitCapacity, Queue: queue, Summary: "wait for a host with capacity on " + queue,
-		ScheduleToStart: capacityTimeout, StartToClose: slack, Input: a.process(),
-		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}, // the activity sets each delay
-	})
+	activity := loop.On(queue, api.ActivityAwaitCapacity, "wait for a host with capacity on "+queue, slack, a.process())
+	activity.ScheduleToStartTimeout = capacityTimeout
+	activity.RetryPolicy = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1} // it sets each delay
+	a.tasks.awaitCapacity.Start(a.Loop, activity)
 }
 
 // onHost is an activity on the queue of the agent that has the process.
@@ -116,13 +114,13 @@ func (a activities) onHost(name, summary string, timeout time.Duration, input an
 // order.
 func (a activities) onLive(name, summary string, timeout time.Duration, input any) loop.Activity {
 	activity := a.onHost(name, summary, timeout, input)
-	activity.ScheduleToStart = api.AgentAway
+	activity.ScheduleToStartTimeout = api.AgentAway
 	return activity
 }
 
 // repeated is an activity that Temporal repeats until the host has finished it.
 func repeated(activity loop.Activity) loop.Activity {
-	activity.Heartbeat, activity.Retry = api.HeartbeatTimeout, retryOrder
+	activity.HeartbeatTimeout, activity.RetryPolicy = api.HeartbeatTimeout, retryOrder
 	return activity
 }
 
@@ -192,6 +190,6 @@ func (a activities) stopActivity(host string, epoch int64, process api.Process, 
 	// an agent that has heartbeat until then cannot stop the process: it is in an uninterruptible wait
 	retry := *retryOrder
 	retry.NonRetryableErrorTypes = []string{"TemporalTimeout:StartToClose"}
-	activity.Retry = &retry
+	activity.RetryPolicy = &retry
 	return activity
 }

@@ -9,47 +9,35 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Activity is one activity to execute.
+// Activity is one activity to execute. Without a retry policy it is a single attempt.
 type Activity struct {
-	Name, Queue, Summary string
-	Input                any
-	// ScheduleToStart, StartToClose and Heartbeat are the timeouts; 0 is none.
-	ScheduleToStart, StartToClose, Heartbeat time.Duration
-	// WaitForCancellation makes a cancelled activity end when its worker says so.
-	WaitForCancellation bool
-	// Retry is the retry policy; nil is a single attempt.
-	Retry *temporal.RetryPolicy
+	workflow.ActivityOptions
+	Name  string
+	Input any
+}
+
+// On is an activity on a task queue that an agent has to take within api.HostTimeout.
+func On(queue, name, summary string, timeout time.Duration, input any) Activity {
+	return Activity{workflow.ActivityOptions{TaskQueue: queue, Summary: summary, ScheduleToStartTimeout: api.HostTimeout,
+		StartToCloseTimeout: timeout}, name, input}
 }
 
 // OnHost is an activity on the task queue of a host.
 func OnHost(host, name, summary string, timeout time.Duration, input any) Activity {
-	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input,
-		ScheduleToStart: api.HostTimeout,
-		StartToClose:    timeout}
+	return On(api.HostQueue(host), name, summary, timeout, input)
 }
 
 // OnEpoch is an activity on the task queue of one epoch of a host: a later agent never gets it.
 func OnEpoch(host string, epoch int64, name, summary string, timeout time.Duration, input any) Activity {
-	activity := OnHost(host, name, summary, timeout, input)
-	activity.Queue = api.HostEpochQueue(host, epoch)
-	return activity
+	return On(api.HostEpochQueue(host, epoch), name, summary, timeout, input)
 }
 
 // Execute starts the activity. Cancelling ctx cancels it.
 func (a Activity) Execute(ctx workflow.Context) workflow.Future {
-	retry := a.Retry
-	if retry == nil {
-		retry = &temporal.RetryPolicy{MaximumAttempts: 1}
+	if a.RetryPolicy == nil {
+		a.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
 	}
-	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              a.Queue,
-		ScheduleToStartTimeout: a.ScheduleToStart,
-		StartToCloseTimeout:    a.StartToClose,
-		HeartbeatTimeout:       a.Heartbeat,
-		WaitForCancellation:    a.WaitForCancellation,
-		RetryPolicy:            retry,
-		Summary:                a.Summary,
-	}), a.Name, a.Input)
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, a.ActivityOptions), a.Name, a.Input)
 }
 
 // Result is how an activity ended.
