@@ -160,6 +160,10 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 
 		"a duration without a unit": {minimal + "[health]\ninterval = '30'",
 			`5: health.interval: "30" is not a duration; allowed: ` + aDuration},
+		"an empty duration": {minimal + "[lease]\nttl = ''", "5: lease.ttl: 0 is not allowed; allowed: " + aDuration},
+		"an empty size": {minimal + "max_message = ''",
+			`4: pool.max_message: 0 is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, ` +
+				`GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
 		"the longest duration": {minimal + "[start]\ntimeout = '2562047h47m16s'",
 			`5: start.timeout: "2562047h47m16s" is not allowed; allowed: ` + aDuration},
 		"a duration of centuries": {minimal + "[rotation]\nmax_uptime = '2540400h'",

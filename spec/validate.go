@@ -150,10 +150,13 @@ func variableProblem(name string) string {
 	return ""
 }
 
-// quoteValue formats a value as in the file.
+// quoteValue formats a value as in the file. A duration or a size of 0 may also be "" there, so no unit is named.
 func quoteValue(v any) string {
 	switch v.(type) {
 	case string, Duration, Bytes:
+		if v == Duration(0) || v == Bytes(0) {
+			return "0"
+		}
 		return strconv.Quote(fmt.Sprint(v))
 	}
 	return fmt.Sprint(v)
