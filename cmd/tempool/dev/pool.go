@@ -21,15 +21,19 @@ const (
 	pollInterval    = 200 * time.Millisecond
 )
 
-// startPool starts the pool, or adopts the running pool of that name, and waits until all workers are in service.
+// startPool starts the pool, or adopts the running pool of that name, and waits until all workers are in service. The
+// roster's entries about this host from before the agent's start do not count, since those processes are dead.
 func (s *starter) startPool(ctx context.Context) error {
 	began := time.Now()
+	tracker := ready.Tracker{From: map[int]int64{}, Stale: func(w api.RosterEntry) bool {
+		return w.Host == hostID() && w.Since.Before(began)
+	}}
 	pool := s.client.Pool(s.spec.Pool.Name)
 	start := api.PoolStart{Pool: s.spec.Pool.Name, Spec: s.spec}
 	err := s.client.StartPool(ctx, start)
 	if errors.Is(err, api.ErrPoolExists) {
 		var ended bool
-		if ended, err = s.adopt(ctx, pool); ended {
+		if ended, err = s.adopt(ctx, pool, tracker.From); ended {
 			err = s.client.StartPool(ctx, start)
 		}
 	}
@@ -37,7 +41,7 @@ func (s *starter) startPool(ctx context.Context) error {
 		return err
 	}
 	s.onStop("pool "+pool.Name(), poolStopTimeout, func(ctx context.Context) error { return s.stopPool(ctx, pool) })
-	if err := s.awaitReady(ctx, pool, began); err != nil {
+	if err := s.awaitReady(ctx, pool, &tracker); err != nil {
 		return err
 	}
 	s.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size,
@@ -45,9 +49,10 @@ func (s *starter) startPool(ctx context.Context) error {
 	return nil
 }
 
-// adopt applies the spec to a running pool, whose workflow answers a moment after the agent's start. ended says that
-// the pool was stopping and has ended, so tempool dev can start it again.
-func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
+// adopt applies the spec to a running pool, whose workflow answers a moment after the agent's start, and restarts its
+// workers that rest. It notes their incarnations in rested: the roster says for a while yet that they rest. ended says
+// that the pool was stopping and has ended, so tempool dev can start it again.
+func (s *starter) adopt(ctx context.Context, pool *tempool.Pool, rested map[int]int64) (ended bool, err error) {
 	s.line("Pool %s is already running; using it.", pool.Name())
 	answering, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -70,7 +75,8 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 		return false, err
 	}
 	for _, w := range status.Workers {
-		if w.Resting && w.Slot < s.spec.Pool.Size {
+		if w.Resting && !w.Removing {
+			rested[w.Slot] = w.Incarnation
 			if _, err := pool.Restart(ctx,
 				api.RestartRequest{Worker: new(w.Slot), Reason: "tempool dev uses the pool", By: "tempool dev"}); err != nil {
 				return false, err
@@ -80,14 +86,10 @@ func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, er
 	return false, nil
 }
 
-// awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start
-// do not count, since those processes are dead.
-func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
+// awaitReady waits until every worker is in service.
+func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, tracker *ready.Tracker) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	tracker := ready.Tracker{Stale: func(w api.RosterEntry) bool {
-		return w.Host == hostID() && w.Since.Before(began)
-	}}
 	var progress ready.Progress
 	for {
 		status, err := pool.Status(ctx)

@@ -2,10 +2,12 @@ package dev
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,8 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/internal/logging/logtest"
+	"github.com/tempool/tempool/worker"
 )
 
 // webServers is a pool that needs no SDK.
@@ -127,4 +132,35 @@ func TestARunningServerIsUsed(t *testing.T) {
 	require.Regexp(t, `Using the running Temporal server \d\S+ at `+server.Address(), out)
 	require.Equal(t, server.Address(), s.temporal.Address)
 	require.Equal(t, "some", s.temporal.Namespace)
+}
+
+// The roster says for a while after their restart that they rest.
+func TestDrainedWorkersOfARunningPoolServeAgain(t *testing.T) {
+	o, out := own(t)
+	server, err := devserver.Start(t.Context(), devserver.Options{UIPort: devserver.NoUI})
+	require.NoError(t, err)
+	s := &starter{options: o}
+	defer func() { require.NoError(t, s.stopAll()) }()
+	s.onStop("", time.Minute, server.Stop)
+	agent, err := worker.Start(t.Context(), worker.Config{Address: server.Address(), HostID: "other",
+		StateDir: filepath.Join(o.DataDir, "agent"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	s.onStop("", time.Minute, func(context.Context) error { return agent.Stop() })
+	s.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address()})
+	require.NoError(t, err)
+	defer s.client.Close()
+	s.spec, err = s.loadSpec()
+	require.NoError(t, err)
+	require.NoError(t, s.startPool(t.Context()))
+	pool := s.client.Pool("py")
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalDrain, api.Control{}))
+	require.Eventually(t, func() bool {
+		status, err := pool.Status(t.Context())
+		return err == nil && slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Resting })
+	}, time.Minute, 20*time.Millisecond)
+
+	require.NoError(t, s.startPool(t.Context()), out)
+	served, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, served.Incarnation)
 }
