@@ -7,6 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tempool/tempool/api"
 )
@@ -36,20 +37,12 @@ func (m top) View() tea.View {
 	text := append([]string{boldStyle.Render(m.title()), m.message()}, body...)
 	text = append(text, m.footer())
 	for i, line := range text {
-		text[i] = cut(line, m.width)
+		text[i] = ansi.Truncate(line, m.width, "")
 	}
 	view := tea.NewView(strings.Join(text, "\n"))
 	view.AltScreen = true
 	view.WindowTitle = "tempool top"
 	return view
-}
-
-// cut makes a line fit a width in cells, however wide its characters are.
-func cut(line string, width int) string {
-	if lipgloss.Width(line) <= width {
-		return line
-	}
-	return lipgloss.NewStyle().Inline(true).MaxWidth(width).Render(line)
 }
 
 // title says what is shown, and of when it is.
@@ -131,7 +124,7 @@ func (m top) row(w api.Worker, chosen bool) string {
 	for i, column := range topColumns {
 		cells.WriteString(pad(printable(oneLine(column.cell(w), m.width)), m.columnWidth(i)))
 	}
-	line := cut(cells.String(), m.width)
+	line := ansi.Truncate(cells.String(), m.width, "")
 	switch {
 	case chosen:
 		return reverseStyle.Render(pad(line, m.width-1))
@@ -156,9 +149,7 @@ func pad(text string, width int) string {
 	if width <= 0 {
 		return text
 	}
-	if lipgloss.Width(text) > width {
-		text = cut(text, width-1) + "…"
-	}
+	text = ansi.Truncate(text, width, "…")
 	return text + strings.Repeat(" ", max(0, width-lipgloss.Width(text))+1)
 }
 
