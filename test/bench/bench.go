@@ -24,7 +24,7 @@ import (
 //go:embed workers
 var workers embed.FS
 
-// bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
+// bench is one run: a temporary directory, the programs, and a Temporal server that all benchmarks share.
 type bench struct {
 	pause  time.Duration // of rested
 	uses   int64         // of isolation
@@ -33,9 +33,10 @@ type bench struct {
 	report report
 	result *result // of the current benchmark
 
-	root   string // of the repository
-	dir    string // temporary
-	python string // the interpreter itself, not a wrapper; every side runs it
+	root    string // of the repository
+	dir     string // temporary
+	tempool string // the program
+	python  string // the interpreter itself, not a wrapper; every side runs it
 
 	server  *devserver.Server
 	metrics string // address of the server's metrics
@@ -122,7 +123,7 @@ func (b *bench) alternate(n int, sides ...timedSide) {
 	}
 }
 
-// prepare finds or makes what every benchmark needs.
+// prepare finds or makes what the benchmarks need, and starts the Temporal server, with a database file.
 func (b *bench) prepare(ctx context.Context) {
 	b.root = filepath.Dir(must(output(ctx, "", "go", "env", "GOMOD")))
 	if _, err := os.Stat(filepath.Join(b.root, "sdk", "python", "tempool")); err != nil {
@@ -133,32 +134,13 @@ func (b *bench) prepare(ctx context.Context) {
 		b.python = must(output(ctx, "", "python3", "-c", "import sys; print(sys.executable)"))
 	}
 	b.dir = must(os.MkdirTemp("", "bench"))
+	b.atEnd(func(context.Context) error { return os.RemoveAll(b.dir) })
 	check(os.CopyFS(filepath.Join(b.dir, "workers"), must(fs.Sub(workers, "workers"))))
+	b.tempool = b.build(ctx, "./cmd/tempool")
 	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
 	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // optional
 	b.report.Commit, _ = output(ctx, b.root, "git", "rev-parse", "--short", "HEAD")
-}
-
-func (b *bench) close() {
-	if b.client != nil {
-		b.client.Close()
-	}
-	if b.server != nil {
-		if err := b.server.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-		}
-	}
-	if b.dir != "" {
-		_ = os.RemoveAll(b.dir) // temporary
-	}
-}
-
-// temporal starts the Temporal server that all benchmarks of a run share, with a database file.
-func (b *bench) temporal(ctx context.Context) {
-	if b.server != nil {
-		return
-	}
 	b.metrics = freeAddress()
 	_, port, err := net.SplitHostPort(b.metrics)
 	check(err)
@@ -170,7 +152,16 @@ func (b *bench) temporal(ctx context.Context) {
 		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
 	check(err)
+	b.atEnd(b.server.Stop)
 	b.client = must(tempool.Dial(ctx, tempool.Options{Address: b.server.Address(), Logger: silentLog()}))
+	b.atEnd(func(context.Context) error { b.client.Close(); return nil })
+}
+
+// build builds a program of the repository and returns its path.
+func (b *bench) build(ctx context.Context, source string) string {
+	program := filepath.Join(b.dir, filepath.Base(source))
+	must(output(ctx, b.root, "go", "build", "-o", program, source))
+	return program
 }
 
 // output runs a command and returns its trimmed stdout.

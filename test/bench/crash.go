@@ -25,7 +25,7 @@ const (
 
 // measureCrash alternates between killing an idle worker and starting the same program without Tempool.
 func measureCrash(ctx context.Context, b *bench) {
-	b.agent(ctx, "crash", false)
+	b.agent("crash", false)
 	s := b.echo("crash", 1)
 	s.Recovery.HealthyReset = spec.Duration(healthyReset)
 	pool := b.startPool(ctx, s, startPolled)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -57,12 +56,10 @@ type hosts struct {
 // measureHosts compares the start of a pool with the floor and with bare processes, and measures what idle workers cost
 // and how long an agent's restart takes.
 func measureHosts(ctx context.Context, b *bench) {
-	b.temporal(ctx)
-	b.start(roleNoop, "floor", true, b.server.Address())
-	h := &hosts{bench: b, program: filepath.Join(b.dir, "echo")}
-	must(output(ctx, b.root, "go", "build", "-o", h.program, "./test/bench/echo"))
+	b.startNoopWorker()
+	h := &hosts{bench: b, program: b.build(ctx, "./test/bench/echo")}
 	capacity := []string{"--capacity", strconv.Itoa(hostsStarted)}
-	h.agent = b.agent(ctx, hostsID, true, capacity...)
+	h.agent = b.agent(hostsID, true, capacity...)
 	wait(ctx, hostsSettle)
 	without := h.observe(ctx, hostsQuiet)
 	h.bareStarts(ctx)
@@ -159,7 +156,7 @@ func (h *hosts) idle(ctx context.Context, without use, began time.Time, checkpoi
 	with := func(quiet, sampled float64) float64 { return quiet + (sampled-quiet)*part }
 	ps := r.row(fmt.Sprintf("tempool ps of %d workers", hostsIdle), "ms")
 	for range listings {
-		list := self(roleCtl, "--address", h.server.Address(), "ps", "idle")
+		list := exec.Command(h.tempool, "--address", h.server.Address(), "ps", "idle")
 		var stderr bytes.Buffer
 		list.Stderr = &stderr
 		ps.add(timed(func() error {
@@ -191,7 +188,7 @@ func (h *hosts) restart(ctx context.Context, pool *tempool.Pool, started float64
 	check(h.agent.Process.Kill())
 	must(h.agent.Process.Wait())
 	began := time.Now()
-	h.bench.agent(ctx, hostsID, false, args...)
+	h.bench.agent(hostsID, false, args...)
 	h.atEnd(func(ctx context.Context) error { return stopPool(ctx, pool) }) // before the agent that has its workers
 	awaitWorkers(ctx, pool, hostsIdle, 2, hostsPoll/5)
 	took := time.Since(began).Seconds()

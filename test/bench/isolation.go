@@ -17,7 +17,6 @@ import (
 
 	gopsutil "github.com/shirou/gopsutil/v3/process"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
@@ -124,10 +123,7 @@ func measureForkCrash(ctx context.Context, b *bench) {
 func measureUses(ctx context.Context, b *bench, use func(string) error) {
 	s := b.sized("uses", useWorkers, 0, 0, spec.IsolateUse)
 	b.startPool(ctx, s, startPolled)
-	workflows := []string{api.PoolWorkflowID("uses")}
-	for slot := range useWorkers {
-		workflows = append(workflows, api.WorkerWorkflowID("uses", slot))
-	}
+	workflows := workflowsOf("uses", useWorkers)
 	var uses atomic.Int64
 	call := func(context.Context, int) error { uses.Add(1); return use("uses") }
 	perSecond(ctx, 2*useWorkers, time.Second, call)

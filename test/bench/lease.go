@@ -23,8 +23,8 @@ const (
 
 // measureLease compares the latency of a checkout with a no-op update, then the throughput of sixteen at a time.
 func measureLease(ctx context.Context, b *bench) {
-	b.agent(ctx, "lease", false)
-	b.start(roleNoop, "noop", true, b.server.Address())
+	b.agent("lease", false)
+	b.startNoopWorker()
 	pool := b.startPool(ctx, b.echo("lease", leaseWorkers), startPolled)
 	ids := make([]string, leaseWorkers)
 	for i := range ids {

@@ -42,11 +42,13 @@ var benchmarks = []benchmark{
 }
 
 func main() {
-	if role := os.Getenv(roleEnv); role != "" {
-		os.Exit(runRole(role, os.Args[1:]))
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	var err error
+	if temporal := os.Getenv(noopEnv); temporal != "" {
+		err = serveNoop(ctx, temporal)
+	} else {
+		err = run(ctx, os.Args[1:])
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -80,18 +82,19 @@ func run(ctx context.Context, args []string) error {
 		chosen = append(chosen, benchmarks[at])
 	}
 	b := &bench{rounds: *rounds, pause: *pause, uses: *uses}
-	defer b.close()
 	return attempt(func() {
-		b.prepare(ctx)
-		path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
-		check(os.MkdirAll(filepath.Dir(path), 0o755))
-		for _, one := range chosen {
-			if err := attempt(func() { b.measure(ctx, one) }); err != nil {
-				check(fmt.Errorf("%s: %w", one.name, err))
+		b.within(ctx, func() {
+			b.prepare(ctx)
+			path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
+			check(os.MkdirAll(filepath.Dir(path), 0o755))
+			for _, one := range chosen {
+				if err := attempt(func() { b.measure(ctx, one) }); err != nil {
+					check(fmt.Errorf("%s: %w", one.name, err))
+				}
+				b.report.write(path) // after each benchmark, so that a later failure loses nothing
 			}
-			b.report.write(path) // after each benchmark, so that a later failure loses nothing
-		}
-		fmt.Println("\nwrote", path)
+			fmt.Println("\nwrote", path)
+		})
 	})
 }
 

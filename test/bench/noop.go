@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"os/exec"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,10 +75,18 @@ func FloorChild(ctx workflow.Context) error {
 	return workflow.ExecuteActivity(ctx, floorActivity).Get(ctx, nil)
 }
 
-// serveNoop runs a Temporal worker for Noop and Floor until the process is signalled.
-func serveNoop(address string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+// noopEnv has the address of Temporal for a child process of this program that only runs serveNoop.
+const noopEnv = "TEMPOOL_BENCH_NOOP"
+
+// startNoopWorker starts a process for Noop and Floor: the workflows of an agent are in another process, too.
+func (b *bench) startNoopWorker() {
+	cmd := exec.Command(must(os.Executable()))
+	cmd.Env = append(os.Environ(), noopEnv+"="+b.server.Address())
+	b.launch("noop", cmd, true, terminate(cmd))
+}
+
+// serveNoop runs a Temporal worker for Noop and Floor until ctx ends.
+func serveNoop(ctx context.Context, address string) error {
 	client, err := tempool.Dial(ctx, tempool.Options{Address: address, Logger: silentLog()})
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"go.temporal.io/sdk/log"
@@ -24,7 +23,6 @@ const waitTimeout = 2 * time.Minute
 
 // localAgent starts an agent within this process, for in-process calls.
 func (b *bench) localAgent(ctx context.Context, hostID string) *worker.Agent {
-	b.temporal(ctx)
 	agent := must(worker.Start(ctx, worker.Config{
 		Address: b.server.Address(), HostID: hostID, StateDir: filepath.Join(b.dir, hostID),
 		Logger: slog.New(slog.DiscardHandler),
@@ -100,17 +98,13 @@ func wait(ctx context.Context, d time.Duration) {
 func perSecond(ctx context.Context, callers int, span time.Duration,
 	call func(ctx context.Context, caller int) error) float64 {
 	counts, failures := make([]int, callers), make([]error, callers)
-	var group sync.WaitGroup
 	began := time.Now()
-	for i := range callers {
-		group.Go(func() {
-			for time.Since(began) < span && failures[i] == nil {
-				failures[i] = call(ctx, i)
-				counts[i]++
-			}
-		})
-	}
-	group.Wait()
+	sleep.Each(callers, callers, func(i int) {
+		for time.Since(began) < span && failures[i] == nil {
+			failures[i] = call(ctx, i)
+			counts[i]++
+		}
+	})
 	took := time.Since(began).Seconds()
 	check(errors.Join(failures...))
 	all := 0

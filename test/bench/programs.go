@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	gopsutil "github.com/shirou/gopsutil/v3/process"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool/cmd/tempool/cli"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
@@ -24,57 +21,22 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// roleEnv selects what a child process of this program runs.
-const (
-	roleEnv   = "TEMPOOL_BENCH_ROLE"
-	roleAgent = "agent"   // arguments: those of the agent
-	roleNoop  = "noop"    // argument: the address of Temporal
-	roleCtl   = "tempool" // arguments: those of tempool; it ends on its own
-)
-
-// runRole is the main function of a child process. The child shuts down when its parent closes its stdin or exits.
-func runRole(role string, args []string) int {
-	if role == roleCtl {
-		return cli.Run(context.Background(), args, os.Stdout, os.Stderr)
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // cannot fail for this process itself
-	}()
-	if role == roleAgent {
-		return cli.Main(append([]string{"agent"}, args...)...)
-	}
-	if err := serveNoop(strings.Join(args, " ")); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
-	}
-	return 0
-}
-
-// self returns a command that runs this program in a role.
-func self(role string, args ...string) *exec.Cmd {
-	cmd := exec.Command(must(os.Executable()), args...)
-	cmd.Env = append(os.Environ(), roleEnv+"="+role)
-	return cmd
-}
-
-// start starts this program in a role. exitCounts says that it must not fail.
-func (b *bench) start(role, name string, exitCounts bool, args ...string) *exec.Cmd {
-	cmd := self(role, args...)
-	stdin := must(cmd.StdinPipe())
-	b.launch(name, cmd, exitCounts, func() error {
-		_ = stdin.Close() // fails if the child has exited, which its exit code reports
-		return nil
-	})
-	return cmd
-}
-
 // agent starts an agent in its own process; one that is doomed will be killed by the benchmark.
-func (b *bench) agent(ctx context.Context, hostID string, doomed bool, args ...string) *exec.Cmd {
-	b.temporal(ctx)
-	return b.start(roleAgent, hostID, !doomed, append([]string{
-		"--address", b.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(b.dir, hostID), "--listen", "",
+func (b *bench) agent(hostID string, doomed bool, args ...string) *exec.Cmd {
+	cmd := exec.Command(b.tempool, append([]string{
+		"agent", "--address", b.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(b.dir, hostID),
+		"--listen", "",
 	}, args...)...)
+	b.launch(hostID, cmd, !doomed, terminate(cmd))
+	return cmd
+}
+
+// terminate asks a program to exit.
+func terminate(cmd *exec.Cmd) (quit func() error) {
+	return func() error {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has exited, which its exit code reports
+		return nil
+	}
 }
 
 // stopTimeout limits how long a program may take to exit.
@@ -158,7 +120,7 @@ func (h *bareWorker) kill() {
 // timeBare returns how many milliseconds the start of a pool's programs takes, one per core at a time, which is also an
 // agent's default.
 func timeBare(ctx context.Context, s spec.Spec) float64 {
-	started := make([]*bareWorker, s.Pool.Size)
+	started, failures := make([]*bareWorker, s.Pool.Size), make([]error, s.Pool.Size)
 	defer func() {
 		for _, h := range started {
 			if h != nil {
@@ -166,16 +128,9 @@ func timeBare(ctx context.Context, s spec.Spec) float64 {
 			}
 		}
 	}()
-	var group errgroup.Group
-	group.SetLimit(runtime.NumCPU())
 	return timed(func() error {
-		for i := range started {
-			group.Go(func() (err error) {
-				started[i], err = spawnBare(ctx, s)
-				return err
-			})
-		}
-		return group.Wait()
+		sleep.Each(len(started), runtime.NumCPU(), func(i int) { started[i], failures[i] = spawnBare(ctx, s) })
+		return errors.Join(failures...)
 	})
 }
 

@@ -34,7 +34,6 @@ type sizing struct {
 
 // measureSizing measures what the control plane pays for each thing that happens: the coefficients of docs/sizing.md.
 func measureSizing(ctx context.Context, b *bench) {
-	b.temporal(ctx)
 	m := &sizing{bench: b}
 	wait(ctx, sizingWindow) // a new server prepares itself
 	m.idle = m.rate(ctx, cost{})
@@ -66,7 +65,7 @@ func (m *sizing) note(what string, c cost) {
 
 // join starts an agent and waits until it has joined its host and has finished its start.
 func (m *sizing) join(ctx context.Context, hostID string) {
-	m.agent(ctx, hostID, false, "--capacity", strconv.Itoa(2*sizingWorkers))
+	m.agent(hostID, false, "--capacity", strconv.Itoa(2*sizingWorkers))
 	poll(ctx, sizingSettle/10, func(ctx context.Context) error {
 		_, err := m.client.Temporal().DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
 		return err

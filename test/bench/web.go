@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -57,7 +56,7 @@ func (b *bench) startWeb(ctx context.Context) (sides []*side) {
 	// Without this header, wrk counts each closed connection as an error.
 	b.startWebserver("uwsgi", append([]string{"--http-socket", closing, "--add-header", "Connection: close"}, uwsgi...)...)
 	b.startWebserver("uwsgi", append([]string{"--http11-socket", open}, uwsgi...)...)
-	agent := b.agent(ctx, "web", false, "--listen", gateway)
+	agent := b.agent("web", false, "--listen", gateway)
 	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		body, _ := io.ReadAll(r.Body) // postEcho and wrk notice a part
@@ -87,7 +86,7 @@ func (b *bench) startWeb(ctx context.Context) (sides []*side) {
 func (b *bench) startWebserver(name string, args ...string) {
 	server := exec.Command(name, args...)
 	server.Dir = filepath.Join(b.dir, "workers")
-	b.launch(name, server, false, func() error { return server.Process.Signal(syscall.SIGTERM) })
+	b.launch(name, server, false, terminate(server))
 }
 
 // postEcho fails unless the server returns the body.
