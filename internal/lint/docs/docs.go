@@ -37,25 +37,16 @@ func Read(t *testing.T, name string) string {
 
 // Files returns the paths, relative to Root, of the files that keep accepts. Dependencies of examples and hidden
 // folders are left out.
-func Files(t *testing.T, keep func(path string) bool) []string {
+func Files(t *testing.T, keep func(path string) bool) (found []string) {
 	t.Helper()
-	var found []string
-	root := Root(t)
-	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	require.NoError(t, fs.WalkDir(os.DirFS(Root(t)), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
-		}
-		relative, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		relative = filepath.ToSlash(relative)
-		if entry.IsDir() {
-			if relative != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules") {
-				return filepath.SkipDir
-			}
-		} else if keep(relative) {
-			found = append(found, relative)
+		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
+			return fs.SkipDir
+		case !entry.IsDir() && keep(name):
+			found = append(found, name)
 		}
 		return nil
 	}))
@@ -65,16 +56,13 @@ func Files(t *testing.T, keep func(path string) bool) []string {
 // Texts returns the files that the patterns match, by their names relative to Root. Each pattern must match a file.
 func Texts(t *testing.T, patterns ...string) map[string]string {
 	t.Helper()
-	root := Root(t)
 	texts := map[string]string{}
 	for _, pattern := range patterns {
-		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		files, err := fs.Glob(os.DirFS(Root(t)), pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)
-		for _, file := range files {
-			name, err := filepath.Rel(root, file)
-			require.NoError(t, err)
-			texts[filepath.ToSlash(name)] = Read(t, filepath.ToSlash(name))
+		for _, name := range files {
+			texts[name] = Read(t, name)
 		}
 	}
 	return texts
