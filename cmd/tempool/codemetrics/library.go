@@ -32,7 +32,7 @@ print(json.dumps({"version": platform.python_version(), "folder": folder, "files
 
 // StandardLibrary lists the standard library of python3 on the PATH, without installed packages (site-packages,
 // dist-packages). It requires Python 3.9; the error says what to install.
-func StandardLibrary(ctx context.Context) (library Library, err error) {
+func StandardLibrary(ctx context.Context) (library *Library, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pythonTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, "python3", "-c", pythonScript)
@@ -45,7 +45,7 @@ func StandardLibrary(ctx context.Context) (library Library, err error) {
 		err = json.Unmarshal(output, &library)
 	}
 	if err != nil {
-		return library, fmt.Errorf("the example needs Python; install Python 3.9 or newer, or put one first on the PATH: "+
+		return nil, fmt.Errorf("the example needs Python; install Python 3.9 or newer, or put one first on the PATH: "+
 			"%s: %w", command.Path, err)
 	}
 	return library, nil

@@ -39,23 +39,18 @@ func openDataDir(path string) (d *dataDir, err error) {
 		return nil, fmt.Errorf("create its data folder; set XDG_CACHE_HOME to a writable folder: %w", err)
 	}
 	d = &dataDir{path: path}
-	if err := d.open(); err != nil {
+	if err = d.acquireLock(); err == nil {
+		d.log, err = newLog(filepath.Join(path, "agent.log"))
+	}
+	if err == nil {
+		d.serverOut, err = newLog(filepath.Join(path, "temporal.log"))
+	}
+	if err != nil {
 		_ = d.close() // err is the failure to report
 		return nil, err
 	}
-	return d, nil
-}
-
-func (d *dataDir) open() (err error) {
-	if err := d.acquireLock(); err != nil {
-		return err
-	}
-	if d.log, err = newLog(filepath.Join(d.path, "agent.log")); err != nil {
-		return err
-	}
 	d.logger = slog.New(slog.NewTextHandler(d.log, nil))
-	d.serverOut, err = newLog(filepath.Join(d.path, "temporal.log"))
-	return err
+	return d, nil
 }
 
 // acquireLock locks the folder until this process ends.

@@ -57,8 +57,12 @@ func unpackExample(root string) (string, error) {
 // jobPatience is for how long calls about the same files may fail.
 const jobPatience = 2 * time.Minute
 
-// runJob runs the job on the pool and prints its result.
+// runJob runs the job on the pool, if that is the example, and prints its result.
 func (s *starter) runJob(ctx context.Context) error {
+	if s.library == nil {
+		s.line("Pool %s is not %s, so there is no job to run.", s.spec.Pool.Name, exampleName)
+		return nil
+	}
 	s.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version,
 		len(s.library.Files), s.library.Folder)
 	// Over the gateway's own Unix socket, tempool dev needs neither a token nor a certificate.

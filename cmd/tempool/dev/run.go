@@ -32,7 +32,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		}
 	}
 	watching.Go(func() { s.watch(ctx, cancel) })
-	if err := s.work(ctx); err != nil {
+	if err := s.runJob(ctx); err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if s.options.Once {
@@ -56,15 +56,10 @@ func (s *starter) prepare(ctx context.Context) (err error) {
 	if s.spec, err = s.loadSpec(); err != nil {
 		return err
 	}
-	if s.spec.Pool.Name != exampleName {
-		return nil
+	if s.spec.Pool.Name == exampleName {
+		s.library, err = codemetrics.StandardLibrary(ctx)
 	}
-	library, err := codemetrics.StandardLibrary(ctx)
-	if err != nil {
-		return err
-	}
-	s.library = &library
-	return nil
+	return err
 }
 
 // watch cancels the run when the agent or its own server ends.
@@ -81,13 +76,4 @@ func (s *starter) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 		cancel(fmt.Errorf("the Temporal server exited; start again. The end of its log %s:\n%s", s.data.serverOut.Name(),
 			s.server.LogTail()))
 	}
-}
-
-// work runs the job if the pool is the example.
-func (s *starter) work(ctx context.Context) error {
-	if s.library == nil {
-		s.line("Pool %s is not %s, so there is no job to run.", s.spec.Pool.Name, exampleName)
-		return nil
-	}
-	return s.runJob(ctx)
 }
