@@ -43,12 +43,12 @@ func observe(t *testing.T, h *activities.Host, r api.StartRequest) *observedHost
 	return o
 }
 
-// start starts incarnation 3 of p/1.
+// start starts the requested incarnation of p/1.
 func (o *observedHost) start() *process.Process {
 	o.t.Helper()
 	_, err := executeStart(o.Host, o.request)
 	require.NoError(o.t, err)
-	p, known := o.Processes.Get("p/1", 3)
+	p, known := o.Processes.Get("p/1", o.request.Incarnation)
 	require.True(o.t, known)
 	return p
 }
@@ -57,7 +57,7 @@ func (o *observedHost) next() api.ProcessEvent {
 	o.t.Helper()
 	select {
 	case e := <-o.reported:
-		require.EqualValues(o.t, 3, e.Incarnation)
+		require.EqualValues(o.t, o.request.Incarnation, e.Incarnation)
 		return e
 	case <-time.After(waitTimeout):
 		o.t.Fatal("nothing was reported")
@@ -90,6 +90,25 @@ func TestAHostReportsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
 		api.WatchRequest{Process: o.request.Process, Health: p.Spec().Health, Probe: true, Failures: 1})
 	require.NoError(t, err)
 	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is reported")
+}
+
+// A connection breaks before the exit of its process is known, and a process whose tree is being killed has exited long
+// before it has ended.
+func TestACheckThatTheEndOfTheProcessCutsSaysNothingAboutItsHealth(t *testing.T) {
+	o := newObservedHost(t)
+	o.request.Spec.Pool.Protocol, o.request.Spec.Pool.Framing = spec.ProtocolJSONRPC, "line"
+	o.request.Spec.Health.Kind, o.request.Spec.Health.Command = spec.HealthRPC, nil
+	o.request.Spec.Pool.Command = []string{"sh", "-c", "read ping; exec >&-; exec sleep 1000"}
+	o.start()
+	checkpoint, err := o.Probe(t.Context(), api.WatchRequest{Process: o.request.Process})
+	require.NoError(t, err)
+	require.NotContains(t, []api.WatchEvent{api.WatchProbeFailed, api.WatchProbePassed}, checkpoint.Event)
+	require.Equal(t, api.WatchExited, o.next().Event)
+
+	o.request.Spec.Health.Interval = spec.Duration(50 * time.Millisecond)
+	o.request.Incarnation = 4
+	o.start()
+	require.Equal(t, api.WatchExited, o.next().Event, "a periodic check says nothing either")
 }
 
 func TestAHostReportsOnceThatItStops(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed.
+// Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed; one that
+// the end of the process prevents has no event.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	result, err := order(ctx, h, func(ctx context.Context) api.WatchResult {
 		p, ended := h.running(r.Process)
@@ -34,13 +35,16 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 	return result, cmp.Or(err, ctx.Err()) // a check that was cut short proves nothing
 }
 
-// check runs one health check. nil says nothing about the process: a call in progress prevented the check, or the
-// process has ended, which is more specific than a failed check.
+// check runs one health check. nil says that a call in progress prevented it. A result without an event is that of a
+// process that ends, which its exit explains better.
 func (h *Host) check(ctx context.Context, p *process.Process) *api.WatchResult {
 	began := time.Now()
 	err := p.Probe(ctx)
-	if ctx.Err() != nil || errors.Is(err, process.ErrBusy) || p.HasEnded() {
+	switch {
+	case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
 		return nil
+	case errors.Is(err, process.ErrUnavailable):
+		return &api.WatchResult{}
 	}
 	h.Observer.Probed(processOf(p), time.Since(began), err)
 	if err != nil {
@@ -68,7 +72,7 @@ func (m *monitor) probe(ctx context.Context) {
 func (m *monitor) probeEnded(result *api.WatchResult) {
 	m.cancelProbe()
 	m.cancelProbe = nil
-	if result != nil {
+	if result != nil && result.Event != "" {
 		m.healthChecked(*result)
 	}
 }

@@ -70,6 +70,7 @@ func TestAKilledContainerDoesNotWaitForItsEngine(t *testing.T) {
 			end(p)
 			eventually(t, func() bool { return !lives(t, worker) }, "the worker must be killed while the engine hangs")
 			require.False(t, p.HasEnded(), "the end must wait for the removal of the container")
+			require.ErrorIs(t, p.Probe(t.Context()), ErrUnavailable, "its health is that of no process any more")
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "done"), nil, 0o600))
 			require.True(t, ends(t, p).Killed)
 		})

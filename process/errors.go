@@ -15,7 +15,9 @@ const (
 	CodeSuperseded  Code = "superseded"   // this incarnation of the worker or a higher one was started
 	CodeStartFailed Code = "start_failed" // the process did not become ready
 	CodeBusy        Code = "busy"         // the probe was skipped: max_inflight calls are in flight
-	CodeUnavailable Code = "unavailable"  // the supervisor is closed, or another one holds the state directory
+	// CodeUnavailable: the supervisor is closed, another one holds the state directory, or the process has ended or is
+	// about to.
+	CodeUnavailable Code = "unavailable"
 )
 
 // Error is a failure with a code. Two Errors match in errors.Is when their codes do.

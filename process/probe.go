@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,17 +24,28 @@ const maxProbeOutput = 1 << 10
 // probeStartTimeout bounds how long an exec probe waits until its command runs.
 const probeStartTimeout = 15 * time.Second
 
+// exitNotice is how long after its connections have broken the exit of a process may be noticed.
+const exitNotice = 100 * time.Millisecond
+
 // Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy.
 // ErrBusy means that the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its
-// calls, so with max_inflight of them in flight the probe would measure those, unless it is answered nevertheless. Any
-// other error says what is wrong.
+// calls, so with max_inflight of them in flight the probe would measure those, unless it is answered nevertheless.
+// ErrUnavailable means that the process has exited, or soon will: its Exit says more than a check. Any other error says
+// what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	head := p
-	if p = p.now(); p.currentTermination().recycled || p != head && !p.isReady() {
-		return coded(CodeBusy, nil, "skipped: %s gets a clean process", p.key())
+	p = p.now()
+	pointless := func() error {
+		switch {
+		case p.currentTermination().recycled || p != head && !p.isReady():
+			return coded(CodeBusy, nil, "skipped: %s gets a clean process", p.key())
+		case sleep.Ended(p.exited) || p.HasEnded() || p.conn != nil && p.conn.Err() != nil: // which ends it
+			return coded(CodeUnavailable, nil, "probe %s: the process has ended", p.key())
+		}
+		return nil
 	}
-	if sleep.Ended(p.exited) {
-		return fmt.Errorf("probe %s: the process has ended", p.key())
+	if err := pointless(); err != nil {
+		return err
 	}
 	if p.vacant() {
 		return nil
@@ -55,10 +67,14 @@ func (p *Process) Probe(ctx context.Context) error {
 	default:
 		err = p.kind.probe(ctx)
 	}
-	if err == nil {
-		return nil
+	cause := context.Cause(ctx)
+	if err != nil && cause == nil && !errors.Is(err, ErrBusy) && p.isReady() { // a start looks again soon
+		sleep.For(p.exited, exitNotice)
 	}
-	if cause := context.Cause(ctx); cause != nil {
+	if ended := pointless(); ended != nil || err == nil {
+		return ended
+	}
+	if cause != nil {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	return fmt.Errorf("%s probe of %s: %w", health.Kind, p.key(), err)

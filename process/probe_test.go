@@ -179,7 +179,10 @@ func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {
 	err := probeAs(p, func(h *spec.Health) { h.Timeout = spec.Duration(100 * time.Millisecond) })
 	require.ErrorContains(t, err, "rpc probe of p/0 incarnation 1: no answer within health.timeout (100ms)")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	p.spec.Health.Timeout = spec.Duration(waitTimeout)
+	probed := background(func() error { return p.Probe(t.Context()) })
 	p.Kill("the test is over")
+	require.ErrorIs(t, await(t, probed), ErrUnavailable, "the end of the process says more than a failed check")
 	require.True(t, ends(t, p).Killed)
 }
 
