@@ -26,7 +26,8 @@ const (
 	maxRestartDelay = 5 * time.Second
 )
 
-// Client is the agent's end of the reaper. It restarts a reaper that exits and sends the new one everything to watch.
+// Client is the agent's end of the reaper. It restarts a reaper that exits and sends the new one everything to watch,
+// until the agent hands its processes over.
 type Client struct {
 	hostID string
 	logger *slog.Logger
@@ -37,6 +38,7 @@ type Client struct {
 	watched  map[string]tree.Key
 	commands *os.File  // nil while no reaper runs
 	cmd      *exec.Cmd // the running reaper
+	lent     bool      // Pipe has been called
 }
 
 // Start returns when the first reaper is ready.
@@ -69,15 +71,17 @@ func (c *Client) start(ctx context.Context) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// supervise restarts a reaper that exits, until Close.
+// supervise restarts a reaper that exits, until Close or Pipe: the new one, whose pipe the keeper would not have, would
+// kill what the keeper holds when this program ends.
 func (c *Client) supervise(cmd *exec.Cmd) {
 	for {
 		err := tree.WaitChild(cmd)
 		c.mu.Lock()
 		c.commands.Close()
 		c.commands, c.cmd = nil, nil
+		lent := c.lent
 		c.mu.Unlock()
-		if sleep.Ended(c.stop) {
+		if lent || sleep.Ended(c.stop) {
 			return
 		}
 		c.logger.Warn("reaper exited; restarting it", "error", err)
@@ -136,13 +140,15 @@ func (c *Client) sendLocked(command command) {
 	}
 }
 
-// Pipe returns a descriptor of the reaper's pipe: while it is open, the reaper kills nothing.
+// Pipe returns a descriptor of the reaper's pipe: while it is open, the reaper kills nothing. If the reaper exits after
+// that, none takes its place.
 func (c *Client) Pipe() (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.commands == nil {
 		return nil, errors.New("no reaper is running")
 	}
+	c.lent = true
 	return wire.Duplicate(c.commands)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -53,16 +54,26 @@ func TestAReaperWhoseRestartEndsAfterCloseExits(t *testing.T) {
 	require.NoError(t, tree.WaitChild(late))
 }
 
-func TestAReaperThatDoesNotReadIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
+// sleeper is a process to watch, which is killed with the test, and what its end delivers.
+func sleeper(t *testing.T) (tree.Identity, <-chan error) {
+	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{tree.CookieEnv + "=reaper-test"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, tree.StartChild(cmd))
-	waited := make(chan error, 1)
-	go func() { waited <- tree.WaitChild(cmd) }()
 	id, found := tree.Identify(cmd.Process.Pid)
 	require.True(t, found)
+	waited := make(chan error, 1)
+	ended := sleep.Done(func() { waited <- tree.WaitChild(cmd) })
+	t.Cleanup(func() {
+		_ = tree.Signal(id, syscall.SIGKILL)
+		<-ended
+	})
+	return id, waited
+}
 
+func TestAReaperThatDoesNotReadIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
+	id, waited := sleeper(t)
 	c, err := Start(t.Context(), "test", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	c.mu.Lock()
@@ -86,4 +97,25 @@ func TestAReaperThatDoesNotReadIsReplacedByOneThatWatchesAllTrees(t *testing.T) 
 		require.Fail(t, "the second reaper did not kill the tree")
 	}
 	c.Close()
+}
+
+// What a keeper holds is not for a reaper to kill whose pipe the keeper does not have.
+func TestAReaperThatIsKilledDuringAHandOverIsNotReplaced(t *testing.T) {
+	id, waited := sleeper(t)
+	c, err := Start(t.Context(), "test", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	c.Watch(tree.Key{Root: id, Cookie: "reaper-test"})
+	first := c.PID()
+	pipe, err := c.Pipe()
+	require.NoError(t, err)
+	defer pipe.Close()
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		now := c.PID()
+		return sleep.Ended(c.done) || now != 0 && now != first
+	}, timeout, time.Millisecond)
+	c.Leave()
+	<-c.done
+	require.Empty(t, waited, "the process was killed")
+	require.True(t, id.Exists())
 }
