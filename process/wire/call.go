@@ -190,7 +190,7 @@ func (x *Exchange) send(c *Conn) error {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
 	}
 	buf := buffers.Get().(*[]byte)
-	head, body, err := c.codec.appendRequest((*buf)[:0], x.id, x.request, timeout)
+	head, body, err := c.codec.encode((*buf)[:0], x.id, x.request, timeout)
 	x.offset = -1
 	if err == nil {
 		x.offset, err = c.out.send(head, body)
@@ -227,7 +227,7 @@ func (c *Conn) Notify(ctx context.Context, r Request) error {
 	if err := c.refusal(); err != nil {
 		return &CallError{Err: err}
 	}
-	head, body, err := c.codec.appendNotify(nil, r)
+	head, body, err := c.codec.encode(nil, 0, r, -1)
 	if err != nil {
 		return &CallError{Err: err}
 	}

@@ -10,21 +10,18 @@ import (
 	"syscall"
 )
 
-// codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message
-// cannot be sent they return dst unchanged and the reason.
+// codec encodes and decodes the messages of one protocol.
 type codec interface {
-	// appendRequest returns the body to be written after head, or appends it and returns nil. timeout is in ms, negative
-	// for none.
-	appendRequest(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error)
-	appendNotify(dst []byte, r Request) (head, body []byte, err error)
+	// encode appends a request to dst, or one without a response if id is 0. It returns the body to be written after head,
+	// or appends it and returns nil. timeout is in ms, negative for none. It is safe for concurrent use; if the message
+	// cannot be sent it returns dst unchanged and the reason.
+	encode(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error)
 	// cancel returns the messages that cancel id: one to send at once, and one to send if half of CancelGrace has passed
 	// without a response. Either may be nil.
 	cancel(id uint32, method string) (now, late []byte)
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
 	read(c *Conn) error
-	// input is the stream that read reads.
-	input() any
 }
 
 // Conn is the connection to one worker. All methods are safe for concurrent use.
@@ -35,6 +32,7 @@ type codec interface {
 type Conn struct {
 	o       Options
 	codec   codec
+	in      io.Reader // which codec reads
 	out     *writer
 	closers []io.Closer
 
@@ -67,10 +65,10 @@ type Conn struct {
 	goroutines sync.WaitGroup // readers, the one that writes a backlog, and host calls
 }
 
-// newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
-func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
+// newConn runs a Conn that continues from a state. r and w may be the same stream; r is closed if it is an io.Closer.
+func newConn(codec codec, r io.Reader, w io.WriteCloser, s State, o Options) *Conn {
 	c := &Conn{
-		o: o, codec: codec, out: &writer{w: w}, closers: []io.Closer{w},
+		o: o, codec: codec, in: r, out: &writer{w: w}, closers: []io.Closer{w},
 		readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
 	c.out.run = c.flush
@@ -94,16 +92,13 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *Conn {
 		close(c.closed)
 	})
 	c.places, c.calls, c.room.L = make(chan struct{}, o.MaxInflight), map[uint32]*Exchange{}, &c.mu
-	return c
-}
-
-// start runs the goroutines. The codec must be fully set up.
-func (c *Conn) start() {
+	c.restore(s)
 	c.goroutines.Go(func() {
 		c.readErr = c.codec.read(c)
 		close(c.readEnded)
 		c.ended(c.readErr)
 	})
+	return c
 }
 
 // flush writes the backlog, on a goroutine of its own.

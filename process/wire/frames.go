@@ -25,10 +25,9 @@ type hostHello struct {
 
 // frames is the codec of docs/protocol.md.
 type frames struct {
-	in    io.Reader
 	max   int64         // bytes of a payload
 	ready chan struct{} // closed when hello is set
-	hello Hello
+	hello Hello         // until then used by the reader only
 }
 
 // NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes
@@ -36,11 +35,9 @@ type frames struct {
 // another goroutine (unpolled.go), and closes out at once unless it is in.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) *Conn {
 	o = o.withDefaults()
-	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{})}
-	c := newConn(d, in, out, o)
+	c := newConn(&frames{max: o.MaxMessage, ready: make(chan struct{})}, in, out, State{}, o)
 	hello, _ := json.Marshal(hostHello{ProtocolVersion, o.MaxMessage, o.MaxInflight}) // numbers never fail
 	first, _ := AppendFrame(nil, Frame{Type: FrameHello, Payload: hello})             // only a method or headers fail
-	c.start()
 	// If the worker is gone already, the reader fails with a better error than this write.
 	c.out.send(first, nil)
 	return c
@@ -85,30 +82,24 @@ func framesOf(c *Conn) *frames {
 	return d
 }
 
-func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) ([]byte, []byte, error) {
-	if _, given := r.Headers[timeoutHeader]; given {
-		timeout = -1
-	}
-	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers,
-		Payload: r.Payload}, r.Trace, timeout)
-}
-
-func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload},
-		r.Trace, -1)
-}
-
 // maxJoinedPayload is the size in bytes up to which a payload is copied behind its head for a single write.
 const maxJoinedPayload = 32 << 10
 
-func (d *frames) appendMessage(dst []byte, f Frame, t Trace, timeout int64) (head, body []byte, err error) {
+func (d *frames) encode(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error) {
+	f := Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers, Payload: r.Payload}
+	if id == 0 {
+		f.Type = FrameNotify
+	}
 	if f.Method == "" {
 		return dst, nil, ErrInvalidMethod
 	}
 	if int64(len(f.Payload)) > d.max {
 		return dst, nil, ErrTooLarge
 	}
-	head, err = appendHead(dst, f, t, timeout)
+	if _, given := r.Headers[timeoutHeader]; given {
+		timeout = -1
+	}
+	head, err = appendHead(dst, f, r.Trace, timeout)
 	if err != nil || len(f.Payload) > maxJoinedPayload {
 		return head, f.Payload, err
 	}
@@ -129,10 +120,8 @@ func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
 	return dst
 }
 
-func (d *frames) input() any { return d.in }
-
 func (d *frames) read(c *Conn) error {
-	r := newFrameReader(d.in, d.max)
+	r := newFrameReader(c.in, d.max)
 	for {
 		h, rest, owned, err := r.next()
 		if err != nil {
@@ -168,9 +157,7 @@ func (d *frames) receive(c *Conn, h head, rest []byte) error {
 	if len(payload) == 0 {
 		payload = nil // its owner could append to an empty slice of the read buffer
 	}
-	select {
-	case <-d.ready:
-	default:
+	if d.hello.Protocol == 0 {
 		return d.receiveHello(h, payload)
 	}
 	known := true

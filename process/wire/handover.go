@@ -41,7 +41,7 @@ func HandOver(ctx context.Context, c *Conn) (state State, in, out *os.File, err 
 	if err := c.quiesce(ctx); err != nil {
 		return State{}, nil, nil, err
 	}
-	if in, err = Duplicate(c.codec.input()); err != nil {
+	if in, err = Duplicate(c.in); err != nil {
 		return State{}, nil, nil, err
 	}
 	if out, err = Duplicate(c.out.w); err != nil {
@@ -61,7 +61,7 @@ func (c *Conn) quiesce(ctx context.Context) error {
 	if err := c.awaitQuiet(ctx, func() bool { return c.InFlight() == 0 }); err != nil {
 		return err
 	}
-	if err := stopReading(c.codec.input()); err != nil {
+	if err := stopReading(c.in); err != nil {
 		return err
 	}
 	select {
@@ -182,12 +182,9 @@ func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (*Co
 		return nil, errors.New("the state of this connection has no hello")
 	}
 	o = o.withDefaults()
-	d := &frames{in: in, max: o.MaxMessage, ready: make(chan struct{}), hello: *s.Hello}
+	d := &frames{max: o.MaxMessage, ready: make(chan struct{}), hello: *s.Hello}
 	close(d.ready)
-	c := newConn(d, in, out, o)
-	c.restore(s)
-	c.start()
-	return c, nil
+	return newConn(d, in, out, s, o), nil
 }
 
 // ResumeJSONRPC is NewJSONRPC for streams and a state of HandOver.
@@ -197,8 +194,5 @@ func ResumeJSONRPC(r io.Reader, w io.WriteCloser, framing string, s State, o Opt
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(&jsonrpc{in: r, framing: in, framingName: framing, o: o}, r, w, o)
-	c.restore(s)
-	c.start()
-	return c, nil
+	return newConn(&jsonrpc{framing: in, framingName: framing, o: o}, r, w, s, o), nil
 }

@@ -54,7 +54,7 @@ func TestAHandOverFailsInTheMiddleOfAMessage(t *testing.T) {
 	data, err := AppendFrame(nil, Frame{Type: FrameHostCall, ID: 1, Method: CountMethod, Payload: []byte(`{"pages":2}`)})
 	require.NoError(t, err)
 	require.NoError(t, errorOf(p.conn.Write(data[:len(data)-1])))
-	in := framesOf(c).in.(*os.File)
+	in := c.in.(*os.File)
 	require.Eventually(t, func() bool { return unread(t, in) == 0 }, time.Minute, time.Millisecond,
 		"the host reads what there is")
 	_, _, _, err = HandOver(t.Context(), c)

@@ -10,7 +10,6 @@ import (
 
 // jsonrpc is the codec of a JSON-RPC 2.0 client.
 type jsonrpc struct {
-	in          io.Reader
 	framing     framing
 	framingName string
 	o           Options
@@ -34,19 +33,7 @@ func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (*Conn
 	return ResumeJSONRPC(r, w, framing, State{}, o)
 }
 
-func (d *jsonrpc) input() any { return d.in }
-
-func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
-	var digits [10]byte
-	return d.append(dst, strconv.AppendUint(digits[:0], uint64(id), 10), r)
-}
-
-func (d *jsonrpc) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	return d.append(dst, nil, r)
-}
-
-// append appends a request, or a notification if id is empty.
-func (d *jsonrpc) append(dst, id []byte, r Request) ([]byte, []byte, error) {
+func (d *jsonrpc) encode(dst []byte, id uint32, r Request, _ int64) (head, body []byte, err error) {
 	if len(r.Method) == 0 || len(r.Method) > MaxMethod {
 		return dst, nil, ErrInvalidMethod
 	}
@@ -58,7 +45,12 @@ func (d *jsonrpc) append(dst, id []byte, r Request) ([]byte, []byte, error) {
 		return dst, nil, err
 	}
 	params = withTrace(params, r, d.framingName == FramingLine)
-	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
+	var digits [10]byte
+	number := digits[:0]
+	if id != 0 {
+		number = strconv.AppendUint(number, uint64(id), 10)
+	}
+	return d.framing.wrap(dst, message(number, r.Method, params)), nil, nil
 }
 
 // message encodes a request, or a notification if id is empty; id and params are JSON in one line.

@@ -17,7 +17,7 @@ var someTrace = Trace{
 // sentHeaders are those of a request as a worker decodes them; duplicates would be an error.
 func sentHeaders(t *testing.T, r Request) map[string]string {
 	t.Helper()
-	head, body, err := (&frames{max: 1000}).appendRequest(nil, 1, r, -1)
+	head, body, err := (&frames{max: 1000}).encode(nil, 1, r, -1)
 	require.NoError(t, err)
 	require.Empty(t, body)
 	h, err := parseHead(head, 1000)
@@ -55,12 +55,12 @@ func TestTheTraceOfARequestReplacesThatInItsHeaders(t *testing.T) {
 		})
 	}
 	stated.State = "a=" + strings.Repeat("x", 1<<16)
-	_, _, err := (&frames{max: 1000}).appendRequest(nil, 1, Request{Method: "m", Trace: stated}, -1)
+	_, _, err := (&frames{max: 1000}).encode(nil, 1, Request{Method: "m", Trace: stated}, -1)
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
 func TestARequestThatNamesItsTraceAllocatesNothingForIt(t *testing.T) {
 	d, buffer := &frames{max: 1000}, make([]byte, 0, 1000)
 	request := Request{Method: "m", Trace: someTrace, Payload: []byte("body")}
-	require.Zero(t, testing.AllocsPerRun(1000, func() { _, _, _ = d.appendRequest(buffer, 1, request, 1000) }))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { _, _, _ = d.encode(buffer, 1, request, 1000) }))
 }
