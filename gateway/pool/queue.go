@@ -109,13 +109,10 @@ func (w *waiter) line() line {
 // queue has those who wait for a worker, in lines of their own, so that none delays another. Its user bounds and guards
 // it.
 type queue struct {
-	lines    map[line]*ordered.Heap[*waiter] // of those that a worker may serve; that of one worker is never empty
-	held     map[line]*ordered.Heap[*waiter] // of sessions; none is empty
+	lines    map[line]*ordered.Heap[*waiter] // only those of any worker, without a session or a key, may be empty
 	expiring ordered.Heap[*waiter]           // all
 	shares   shares                          // of the clients that made the calls
-	calls    int
 	clients  int
-	any      int // of both, those without a key that any worker may serve
 	seq      int64
 	latest   time.Time // arrival
 }
@@ -126,7 +123,7 @@ func newLine() *ordered.Heap[*waiter] {
 }
 
 func newQueue() *queue {
-	q := &queue{shares: newShares(), lines: map[line]*ordered.Heap[*waiter]{}, held: map[line]*ordered.Heap[*waiter]{},
+	q := &queue{shares: newShares(), lines: map[line]*ordered.Heap[*waiter]{},
 		expiring: ordered.Heap[*waiter]{Before: func(a, b *waiter) bool { return a.expires().Before(b.expires()) },
 			Place: func(w *waiter) *int { return &w.expiryPlace }}}
 	for _, l := range []line{{}, {leaves: true}, {clients: true}, {clients: true, leaves: true}} {
@@ -136,7 +133,7 @@ func newQueue() *queue {
 }
 
 // Len is the number of calls.
-func (q *queue) Len() int { return q.calls }
+func (q *queue) Len() int { return q.expiring.Len() - q.clients }
 
 // Clients is the number of clients that wait for a lease.
 func (q *queue) Clients() int { return q.clients }
@@ -144,18 +141,9 @@ func (q *queue) Clients() int { return q.clients }
 // Empty reports whether nobody waits whom a call of the key for the worker, or for any worker for "", would have to let
 // pass: those of other keys wait for other processes.
 func (q *queue) Empty(worker, key string) bool {
-	if key != "" {
-		return !slices.ContainsFunc([]line{{worker: worker, key: key}, {key: key, leaves: true}, {key: key, clients: true},
-			{key: key, clients: true, leaves: true}}, func(l line) bool { return q.lines[l] != nil })
-	}
-	return q.any == 0 && (worker == "" || q.lines[line{worker: worker}] == nil)
-}
-
-func (q *queue) linesLike(l line) map[line]*ordered.Heap[*waiter] {
-	if l.session != "" {
-		return q.held
-	}
-	return q.lines
+	return q.expiring.Len() == 0 || !slices.ContainsFunc([]line{{worker: worker, key: key}, {key: key},
+		{key: key, leaves: true}, {key: key, clients: true}, {key: key, clients: true, leaves: true}},
+		func(l line) bool { return q.First(l) != nil })
 }
 
 // Push adds a waiter. Unless it has arrived before, its place depends on its priority, its time and its timeout.
@@ -164,26 +152,15 @@ func (q *queue) Push(w *waiter) {
 		w.arrival = q.arrive(w.at, w.priority, w.timeout)
 	}
 	l := w.line()
-	lines := q.linesLike(l)
-	if lines[l] == nil {
-		lines[l] = newLine()
+	if q.lines[l] == nil {
+		q.lines[l] = newLine()
 	}
-	lines[l].Push(w)
+	q.lines[l].Push(w)
 	q.expiring.Push(w)
 	if w.call != nil {
 		q.shares.add(w)
-	}
-	q.count(w, l, 1)
-}
-
-func (q *queue) count(w *waiter, l line, n int) {
-	if w.call == nil {
-		q.clients += n
 	} else {
-		q.calls += n
-	}
-	if l.worker == "" && l.session == "" && l.key == "" {
-		q.any += n
+		q.clients++
 	}
 }
 
@@ -198,7 +175,7 @@ func (q *queue) arrive(now time.Time, priority int, timeout time.Duration) arriv
 
 // First returns the next waiter of a line, nil if there is none.
 func (q *queue) First(l line) *waiter {
-	if waiting := q.linesLike(l)[l]; waiting != nil {
+	if waiting := q.lines[l]; waiting != nil {
 		return waiting.First()
 	}
 	return nil
@@ -225,15 +202,15 @@ func (q *queue) Remove(w *waiter) bool {
 		return false
 	}
 	l := w.line()
-	lines := q.linesLike(l)
-	if lines[l].Remove(w); lines[l].Len() == 0 && (l.worker != "" || l.session != "" || l.key != "") {
-		delete(lines, l)
+	if q.lines[l].Remove(w); q.lines[l].Len() == 0 && (l.worker != "" || l.session != "" || l.key != "") {
+		delete(q.lines, l)
 	}
 	q.expiring.Remove(w)
 	if w.call != nil {
 		q.shares.remove(w)
+	} else {
+		q.clients--
 	}
-	q.count(w, l, -1)
 	return true
 }
 

@@ -215,7 +215,7 @@ func (p *poolState) nextQueuedLocked(now time.Time) (first *waiter, its *upstrea
 	keys, clean := p.keysLocked(now)
 	for l, waiting := range p.queue.lines {
 		w := waiting.First()
-		if w == nil || first != nil && !w.before(first.arrival) ||
+		if w == nil || l.session != "" || first != nil && !w.before(first.arrival) ||
 			l.key != "" && !clean && !slices.Contains(keys, l.key) || // else each line would look at each worker
 			l.clients && lost { // without Temporal a client would close the worker and get no lease
 			continue

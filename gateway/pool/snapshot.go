@@ -125,7 +125,7 @@ func (d *Dispatcher) LastMinute(most int) map[string]api.Figures {
 }
 
 // waitingLocked counts the calls and the clients that wait for a worker.
-func (p *poolState) waitingLocked() int { return p.queue.Len() + p.queue.Clients() }
+func (p *poolState) waitingLocked() int { return p.queue.expiring.Len() }
 
 func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls,
