@@ -108,7 +108,8 @@ type Call struct {
 }
 
 func newCall(ctx context.Context, r Request) *Call {
-	c := &Call{method: r.Method, verb: r.Verb, client: r.Client, onQueued: r.onQueued}
+	c := &Call{method: r.Method, verb: r.Verb, client: r.Client, onQueued: r.onQueued, forward: r.Forward,
+		binding: process.Binding{Key: r.Key, Headers: r.Headers}}
 	if r.traced {
 		c.traceID = tracecontext.ID(ctx)
 	}

@@ -205,8 +205,8 @@ func (c *checkout) join() (*waiter, error) {
 	c.pool = p
 	again := c.arrived.seq > 0
 	switch limit, before := p.specLocked().Queue.Size, p.queue.Clients(); {
-	case p.closed != nil:
-		return nil, p.closed
+	case p.dispatcher.closing.Load():
+		return nil, ErrClosing
 	case before >= limit && !again:
 		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit,
 			p.pool).After(time.Second)
@@ -286,9 +286,6 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
-	p.mu.Lock()
-	p.checkouts++
-	p.mu.Unlock()
 	sent := time.Now()
 	attempt, span := d.traceLease(attempt, "checkout", worker, 0)
 	lease, err := d.config.Control.Checkout(attempt, worker, c.options)
@@ -297,7 +294,6 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	}
 	tracecontext.End(span, err)
 	p.mu.Lock()
-	p.checkouts--
 	if u != nil {
 		if err == nil {
 			u.refusals, u.retryAt = 0, time.Time{}
@@ -312,7 +308,6 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 		}
 		u.unreserveLocked() // after the lease has closed it
 	}
-	closed := p.closed
 	p.mu.Unlock()
 	switch {
 	case err != nil:
@@ -320,9 +315,9 @@ func (c *checkout) ask(ctx context.Context, worker string, u *upstream) (*api.Le
 	case ctx.Err() != nil: // nobody is there to use it
 		d.CheckinAbandoned(ctx, lease.ID)
 		return nil, context.Cause(ctx)
-	case closed != nil:
+	case d.closing.Load():
 		d.CheckinAbandoned(ctx, lease.ID)
-		return nil, closed
+		return nil, ErrClosing
 	}
 	return lease, nil
 }

@@ -28,7 +28,6 @@ type Target struct {
 	attempt   int          // from 1; set by Do
 	upstream  *upstream    // underLease: set by locate
 	guest     *Guest       // of a call that another gateway has forwarded; nil for any other
-	leaves    bool         // inQueue: for any worker, and it may go to another host; set by Do
 }
 
 type targetKind int
@@ -102,7 +101,9 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
 	}
-	t.leaves = t.kind == inQueue && t.worker == "" && r.Forward != nil
+	if t.kind != inQueue || t.worker != "" {
+		r.Forward = nil // only a call for any worker may go to another host
+	}
 	for t.attempt = 1; ; t.attempt++ {
 		traced.begin()
 		c, err := d.start(ctx, t, r)
@@ -160,11 +161,7 @@ func (d *Dispatcher) callTimeout(pool string) time.Duration {
 // flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
-	c.binding.Key, c.binding.Headers = r.Key, r.Headers
-	c.session, c.key, c.mayStartAgain = t.session, t.key, t.kind == inQueue && t.attempt < callAttempts
-	if t.leaves {
-		c.forward = r.Forward
-	}
+	c.session, c.mayStartAgain = t.session, t.kind == inQueue && t.attempt < callAttempts
 	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered && !r.traced {
 		c.prepare(r)
 	}
@@ -261,7 +258,7 @@ func (d *Dispatcher) locate(c *Call, t *Target) (*poolState, error) {
 	if p == nil || !p.hasWorker(t.worker) {
 		var err error
 		p, err = d.find(c.ctx, t.pool, t.worker)
-		if err != nil && !(t.leaves && d.reachesAny(err)) {
+		if err != nil && !(c.forward != nil && d.reachesAny(err)) {
 			p.countRefusal(c, err, t.arrived)
 			return nil, err
 		}
@@ -280,8 +277,8 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 		return nil, rejected, ErrClosing
 	}
 	defer p.mu.Unlock()
-	if p.closed != nil {
-		return nil, rejected, p.closed
+	if p.dispatcher.closing.Load() {
+		return nil, rejected, ErrClosing
 	}
 	if p.fencesLocked(t.kind, now) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
@@ -394,7 +391,7 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed == nil && !p.fencesLocked(inQueue, now) {
+	if !d.closing.Load() && !p.fencesLocked(inQueue, now) {
 		for _, u := range p.order {
 			key := "" // of a process that is clean, or becomes so for a key that waits
 			if u.byKey() && (!u.use.begun || u.idleKeyLocked()) {

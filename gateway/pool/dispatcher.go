@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -87,8 +88,8 @@ type Dispatcher struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup
 
+	closing atomic.Bool  // no call starts any more
 	mu      sync.RWMutex // may be locked under the lock of a pool
-	closing bool
 	pools   map[string]*poolState
 
 	// evictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are
@@ -121,7 +122,7 @@ func (d *Dispatcher) poolState(pool string) *poolState {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.pools[pool]
-	if p == nil && !d.closing {
+	if p == nil && !d.closing.Load() {
 		p = newPoolState(d, pool)
 		d.pools[pool] = p
 		d.work.Go(p.run)
@@ -167,9 +168,7 @@ var ErrClosing = api.Errorf(api.CodeUnavailable,
 
 // Shut rejects new and queued calls from now on. It must be called before Close.
 func (d *Dispatcher) Shut() {
-	d.mu.Lock()
-	d.closing = true
-	d.mu.Unlock()
+	d.closing.Store(true)
 	for _, p := range d.allPools() {
 		p.shut()
 	}

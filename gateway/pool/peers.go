@@ -98,7 +98,7 @@ func (d *Dispatcher) leaver(pool string, who Leavers, use func(*poolState, *wait
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.queue.Leaver(who)
-	if w == nil || p.closed != nil {
+	if w == nil || d.closing.Load() {
 		return false
 	}
 	use(p, w)

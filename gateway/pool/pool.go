@@ -32,12 +32,10 @@ type poolState struct {
 	specKnown bool
 	timeout   atomic.Int64 // call.timeout of spec, for readers without the lock; 0 until it is known
 	chosen    int64        // the highest of any upstream
-	checkouts int          // by clients, in progress
 	// questionAt is when a workflow may be asked next whether its lease was returned.
 	questionAt time.Time
 	held       map[string]*upstream // by session: the incarnation that has not released it; see release.go
 	scoredAt   time.Time
-	closed     error         // why no call starts any more
 	changes    sleep.Changes // of what await waits for: a call has ended, or a worker has opened or is gone
 	nextTick   time.Time     // when run ticks next unless it is woken
 	roster     roster        // as it was last read
@@ -63,7 +61,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 		return u
 	}
 	newest := p.newestLocked(proc.Worker())
-	if p.closed != nil || ended(proc) || proc.Info().ReadyAt.IsZero() {
+	if p.dispatcher.closing.Load() || ended(proc) || proc.Info().ReadyAt.IsZero() {
 		return nil
 	}
 	u := newUpstream(p, proc)
@@ -214,11 +212,10 @@ func (p *poolState) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// shut rejects new calls and those in the queue.
+// shut rejects the calls and the clients in the queue.
 func (p *poolState) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = ErrClosing
 	for _, w := range p.queue.All() {
 		p.refuseLocked(w, ErrClosing)
 	}
@@ -259,10 +256,9 @@ func (p *poolState) specLocked() spec.Spec {
 	return spec.Default()
 }
 
-// unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since
-// when.
+// unusedLocked reports whether the pool has no worker and no queued call or client, and records since when.
 func (p *poolState) unusedLocked(now time.Time) bool {
-	if len(p.order) > 0 || len(p.leaving) > 0 || p.waitingLocked() > 0 || p.checkouts > 0 {
+	if len(p.order) > 0 || len(p.leaving) > 0 || p.waitingLocked() > 0 {
 		p.idleSince = time.Time{}
 		return false
 	}
@@ -331,7 +327,7 @@ func (p *poolState) tick() time.Duration {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed != nil {
+	if p.dispatcher.closing.Load() {
 		return idleTick
 	}
 	defer p.changes.Announce()

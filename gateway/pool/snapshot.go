@@ -28,10 +28,8 @@ type Health struct {
 // Health reports the current state.
 func (d *Dispatcher) Health() Health {
 	now := time.Now()
-	d.mu.RLock()
-	defer d.mu.RUnlock()
 	return Health{ControlPlane: !d.monitor.lost.Load(), Outage: d.monitor.outage(now), Fenced: d.monitor.fenced(now),
-		Closing: d.closing}
+		Closing: d.closing.Load()}
 }
 
 // Snapshot are the Dispatcher's counts and gauges for metrics. Counts begin with the Dispatcher's start.
@@ -137,7 +135,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireStatsLocked(now)
-	s.Waiting, s.WaitingClients = p.queue.Len(), p.queue.Clients()+p.checkouts
+	s.Waiting, s.WaitingClients = p.queue.Len(), p.queue.Clients()
 	rows := make(map[string]int, len(p.stats.workers))
 	for worker, w := range p.stats.workers {
 		rows[worker] = len(s.Workers)
@@ -146,6 +144,9 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 		})
 	}
 	for _, u := range p.order {
+		if u.leases.Reserved { // for a client whose checkout is under way
+			s.WaitingClients++
+		}
 		row, known := rows[u.worker]
 		if !known || u.is(gone) {
 			continue
@@ -185,16 +186,16 @@ func (d *Dispatcher) Demand() []Demand {
 func (p *poolState) demand(now time.Time) (Demand, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.specKnown || p.closed != nil {
+	if !p.specKnown || p.dispatcher.closing.Load() {
 		return Demand{}, false
 	}
 	d := Demand{Pool: p.pool, Spec: p.spec}
-	d.Waiting, d.Leases = p.queue.Len(), p.queue.Clients()+p.checkouts
+	d.Waiting, d.Leases = p.queue.Len(), p.queue.Clients()
 	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
 	for _, u := range p.order {
 		d.NoWorkers = d.NoWorkers && u.is(gone)
 		d.Calls += len(u.poolCalls)
-		if u.leaseInUseLocked(now) != nil {
+		if u.leases.Reserved || u.leaseInUseLocked(now) != nil {
 			d.Leases++
 		}
 	}

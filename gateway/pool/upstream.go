@@ -136,7 +136,7 @@ func (u *upstream) openedLocked() {
 // the new one wait until those have ended, and the pool's. It reports false when a newer lease has been seen, which
 // fences this one.
 func (u *upstream) adoptLocked(granted api.Lease, ref api.LeaseRef, expires time.Time) bool {
-	if u.is(gone) || u.pool.closed != nil {
+	if u.is(gone) || u.pool.dispatcher.closing.Load() {
 		return false
 	}
 	next, adopted := u.leases.Adopt(ref, expires)
