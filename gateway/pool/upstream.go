@@ -91,7 +91,8 @@ func newUpstream(p *poolState, proc *process.Process) *upstream {
 	return u
 }
 
-// closing is why an incarnation takes no call of the pool, the strongest first. Beside these, lease.State closes it.
+// closing is why an incarnation takes no call of the pool, the strongest first. Beside these, lease.State and its use
+// close it.
 type closing int
 
 const (
@@ -101,7 +102,6 @@ const (
 	resetting                // until its program has dropped what the holder of an expired lease left
 	fatal                    // the program asked to be replaced
 	degraded                 // until it passes a probe
-	used                     // see upstream.use
 	closings                 // their number
 )
 
@@ -110,7 +110,7 @@ func (u *upstream) is(c closing) bool { return u.closed[c] != "" }
 
 // opensLocked reports whether calls of the pool with the key, "" for none, may go to the incarnation at all.
 func (u *upstream) opensLocked(key string) bool {
-	return u.closed == [closings]string{} && u.admitsLocked(key) && u.leases.Open() &&
+	return u.inServiceLocked() && u.admitsLocked(key) &&
 		(u.pool.older == 0 || !u.awaitsReleaseLocked())
 }
 

@@ -83,17 +83,15 @@ func (p *poolState) identifyLocked(key string, headers map[string]string) (strin
 
 // admitsLocked reports whether the process may serve a call of the pool with the key, "" for none.
 func (u *upstream) admitsLocked(key string) bool {
-	if !u.byKey() || key == "" {
-		return !u.byKey() && key == ""
+	if !u.byKey() {
+		return key == "" && !u.use.begun
 	}
-	return !u.use.begun || !u.use.over && key == u.use.owner.key
+	return key != "" && (!u.use.begun || !u.use.over && key == u.use.owner.key)
 }
 
 // inServiceLocked reports whether calls of the pool may go to the worker, if not to the process that it has now.
 func (u *upstream) inServiceLocked() bool {
-	closed := u.closed
-	closed[used] = ""
-	return closed == [closings]string{} && u.leases.Open()
+	return u.closed == [closings]string{} && u.leases.Open()
 }
 
 // boundLocked counts the processes that calls of the key may wait for, and those that a client with the key has leased
@@ -146,9 +144,7 @@ func (u *upstream) beginUseLocked(c *Call) bool {
 			return false
 		}
 		u.use = use{begun: true, owner: whose, since: time.Now()}
-		if u.byUse() {
-			u.closed[used] = "its process has begun its only use"
-		} else {
+		if u.byKey() {
 			u.pool.notify() // it may be idle for too long
 		}
 	case whose != u.use.owner, whose == owner{}:
@@ -235,7 +231,7 @@ func (u *upstream) endUseLocked() {
 		u.use.over = u.lease == nil || u.lease.ref != u.use.owner.lease
 	}
 	if u.use.over {
-		u.use.ending, u.closed[used] = true, "a clean process is being made"
+		u.use.ending = true
 		u.process.Recycle(func() { u.pool.reopen(u) })
 	}
 }
@@ -247,7 +243,7 @@ func (p *poolState) reopen(u *upstream) {
 	if u.is(gone) {
 		return
 	}
-	u.conn, u.use, u.closed[used] = u.process.Conn(), use{}, ""
+	u.conn, u.use = u.process.Conn(), use{}
 	p.watchConn(u)
 	u.openedLocked()
 }
@@ -297,7 +293,6 @@ func (u *upstream) resumeUseLocked() {
 	}
 	u.use = use{begun: true, owner: owner{key: earlier.Key}, since: earlier.Since, last: time.Now()}
 	if u.byUse() {
-		u.closed[used] = "its process has begun its only use"
 		if u.lease != nil {
 			u.use.owner.lease = u.lease.ref
 		}
