@@ -40,15 +40,14 @@ func (r *roster) availability(worker, hostID string) error {
 	return workerAvailability(r.status, worker, hostID)
 }
 
-// find returns the state of a pool none of whose processes is known here, or not the one of this worker if a name is
-// given. If no such process lives here, it reads the pool's roster to learn whether one may start here.
+// find returns the state of a pool. If no process of it lives here, or not the one of this worker if a name is given,
+// it reads the pool's roster to learn whether one may start here.
 func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState, error) {
-	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
-		return nil, invalid
-	}
-	p := d.knownPool(pool)
-	specKnown := false
+	p, specKnown := d.knownPool(pool), false
 	if p != nil {
+		if p.hasWorker(worker) {
+			return p, nil
+		}
 		p.mu.Lock()
 		known := p.roster
 		specKnown = p.specKnown
@@ -56,6 +55,8 @@ func (d *Dispatcher) find(ctx context.Context, pool, worker string) (*poolState,
 		if time.Since(known.at) < rosterFresh {
 			return p, known.availability(worker, d.config.HostID)
 		}
+	} else if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
+		return nil, invalid
 	}
 	ctx, cancel := context.WithTimeout(ctx, lease.VerifyTimeout)
 	defer cancel()

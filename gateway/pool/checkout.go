@@ -88,16 +88,13 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 	if lease := d.leaseOf(pool, c.options); lease != nil {
 		return lease, nil
 	}
-	c.pool = d.knownPool(pool)
-	if p := c.pool; p == nil || !p.hasWorker("") {
-		found, err := d.find(ctx, pool, "")
-		_, other := errors.AsType[api.OtherHostError](err)
-		switch {
-		case found != nil && (!other || c.forward != nil):
-			c.pool, c.refusal = found, err
-		case p == nil || found != nil || !api.CodeOf(err).Retryable():
-			return nil, err
-		}
+	found, err := d.find(ctx, pool, "")
+	_, other := errors.AsType[api.OtherHostError](err)
+	switch c.pool = d.knownPool(pool); {
+	case found != nil && (!other || c.forward != nil):
+		c.pool, c.refusal = found, err
+	case c.pool == nil || found != nil || !api.CodeOf(err).Retryable():
+		return nil, err
 	}
 	if c.forward != nil {
 		if home := c.pool.home(ctx, r.Key, nil); home != nil && c.send(ctx, *home) {

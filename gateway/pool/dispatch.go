@@ -254,14 +254,10 @@ func (d *Dispatcher) locate(c *Call, t *Target) (*poolState, error) {
 		}
 		return nil, errNoProcess(t.worker, d.config.HostID)
 	}
-	p := d.knownPool(t.pool)
-	if p == nil || !p.hasWorker(t.worker) {
-		var err error
-		p, err = d.find(c.ctx, t.pool, t.worker)
-		if err != nil && !(c.forward != nil && d.reachesAny(err)) {
-			p.countRefusal(c, err, t.arrived)
-			return nil, err
-		}
+	p, err := d.find(c.ctx, t.pool, t.worker)
+	if err != nil && !(c.forward != nil && d.reachesAny(err)) {
+		p.countRefusal(c, err, t.arrived)
+		return nil, err
 	}
 	t.preferred = p.workerOf(t.session)
 	return p, nil

@@ -184,12 +184,9 @@ func (u *upstream) yieldLocked(c *Call) {
 // api.OtherHostError.
 func (d *Dispatcher) ReleaseKey(ctx context.Context, pool string, slot int) (api.ReleaseResult, error) {
 	result := api.ReleaseResult{Worker: api.WorkerName(pool, slot)}
-	p := d.knownPool(pool)
-	if p == nil || !p.hasWorker(result.Worker) {
-		var err error
-		if p, err = d.find(ctx, pool, result.Worker); err != nil {
-			return result, err
-		}
+	p, err := d.find(ctx, pool, result.Worker)
+	if err != nil {
+		return result, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
