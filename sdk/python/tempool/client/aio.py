@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import secrets
-import socket
 import ssl
 import time
-import uuid
 from typing import (
     Any, AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Dict, Iterable, List, Mapping, Optional, Set, Type, TypeVar, Union,
 )
@@ -24,11 +20,11 @@ from typing import (
 import httpx
 
 from .balancer import Attempts
-from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment, waiting
-from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, MAX_WAIT, Settings, usual_concurrency
+from .calls import Answer, Lines, Options, call_headers, deadline_of, decode, encode, encode_params, segment
+from .client import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, Settings, usual_concurrency
 from .endpoint import CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, SILENT, UNREACHABLE, Address, Gateway, grace
-from .errors import DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
-from .lease import MIN_PAUSE, RENEW_TIMEOUT, RENEWALS, RETRY, checkin_query, renew_timeout, ttl_ms
+from .errors import DeadlineExceeded, Invalid, LeaseNotFound, SessionNotFound, TempoolError, Unavailable, WorkerCrashed, WorkerError, error_of
+from .lease import RENEW_TIMEOUT, Checkout, Granted, checkin_query, ttl_ms
 from .map import WINDOW, Result
 from .sessions import Session, session_request
 
@@ -400,52 +396,30 @@ class AsyncPool(AsyncCaller):
         wait: Optional[float] = None, key: Optional[str] = None,
     ) -> AsyncLease:
         """Waits for a free worker and checks it out; the arguments are those of Pool.lease. async with await pool.lease() as lease: …"""
-        if ttl is not None and ttl <= 0:
-            raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
-        wait = min(self._client.timeout if wait is None else wait, MAX_WAIT)
-        began = time.monotonic()
-        token = secrets.token_urlsafe(24)
-        asked: Dict[str, Any] = {
-            "token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()),
-            "session": session, "key": key, "ttl_ms": None if ttl is None else ttl_ms(ttl),
-        }
+        checkout = Checkout(ttl, holder, session, self._client.timeout if wait is None else wait, key)
         reply = await self._client.balancer.request(
-            "POST", self._pool_path + "/leases", {"Content-Type": "application/json"},
-            waiting({name: value for name, value in asked.items() if value is not None}, began + wait), began + wait + self._client.timeout, retry_until=began + wait)
-        return AsyncLease(self._client, reply.gateway, dict(decode(await reply.read()), token=token, key=key), ttl)
+            "POST", self._pool_path + "/leases", {"Content-Type": "application/json"}, checkout.body, checkout.until + self._client.timeout,
+            retry_until=checkout.until)
+        return AsyncLease(self._client, reply.gateway, checkout.granted(await reply.read()), ttl)
 
     async def _send(self, method: str, body: bytes, options: Options) -> _Reply:
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
         return await self._client.balancer.request("POST", path, call_headers(options), body, deadline_of(options.timeout, self._client.timeout))
 
 
-class AsyncLease(AsyncCaller):
+class AsyncLease(Granted, AsyncCaller):
     """The exclusive right to one worker: all calls under it reach the same process. AsyncPool.lease() returns one.
 
     A task renews the lease until it is closed: at the end of an async with block, with outcome "error" if the block raised.
     """
 
     def __init__(self, client: AsyncClient, gateway: _Endpoint, granted: Dict[str, Any], ttl: Optional[float]) -> None:
+        super().__init__(granted, ttl)
         self._client = client
         self._gateway = gateway
-        self._ttl = ttl
-        self.id: str = granted["id"]
-        self.worker: str = granted["worker"]
-        self.incarnation: int = granted["incarnation"]
-        self.session: Optional[str] = granted.get("session") or None
-        self.key: Optional[str] = granted.get("key")
-        self.granted = granted
-        self._path = "/v1/leases/" + segment(self.id, "a lease id")
-        self._until: float = time.monotonic() + granted["ttl_ms"] / 1000  # no time of the gateway's clock is used
-        self._lost: Optional[TempoolError] = None
         self._closed = self._checked_in = False
         self._once = asyncio.Lock()  # guards _checked_in
         self._renewer = asyncio.ensure_future(self._renew_until_closed())
-
-    @property
-    def remaining(self) -> float:
-        """Seconds until the lease ends unless it is renewed, by this machine's clock; never below 0."""
-        return max(0.0, self._until - time.monotonic())
 
     async def __aenter__(self) -> AsyncLease:
         return self
@@ -468,7 +442,7 @@ class AsyncLease(AsyncCaller):
         began = time.monotonic()
         ttl = self._ttl if ttl is None else ttl
         body = encode({} if ttl is None else {"ttl_ms": ttl_ms(ttl)})
-        reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + renew_timeout(self.remaining), True)
+        reply = await self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + self._renew_timeout(), True)
         self._until = began + decode(await reply.read())["ttl_ms"] / 1000
 
     async def aclose(self, outcome: str = "ok", error: Union[str, BaseException, None] = None) -> None:
@@ -486,15 +460,12 @@ class AsyncLease(AsyncCaller):
         return await self._as_holder("call", method, body, options)
 
     async def _as_holder(self, verb: str, method: str, body: bytes, options: Options) -> _Reply:
-        if self._lost is not None:
-            raise LeaseFenced("lease %s was lost: %s" % (self.id, self._lost), "lease_fenced", False) from self._lost
-        if self._closed:
-            raise LeaseFenced("lease %s was checked in" % self.id, "lease_fenced", False)
+        self._check(self._closed)
         path = "%s/%s/%s" % (self._path, verb, segment(method, "a method name", slashes=True))
         return await self._request("POST", path, call_headers(options, self.session, self.key), body, deadline_of(options.timeout, self._client.timeout), False)
 
     async def _request(self, method: str, path: str, headers: Dict[str, str], body: bytes, deadline: float, idempotent: bool) -> _Reply:
-        headers = dict(headers, **{"Tempool-Lease-Token": self.granted["token"]})
+        headers = dict(headers, **self._token)
         try:
             return await self._client.balancer.request(method, path, headers, body, deadline, idempotent, first=self._gateway)
         except LeaseNotFound as e:
@@ -510,20 +481,14 @@ class AsyncLease(AsyncCaller):
         return reply
 
     async def _renew_until_closed(self) -> None:
-        pause = self._pause()
-        while True:
+        pause: Optional[float] = self._pause()
+        while pause is not None:
             await asyncio.sleep(pause)
             try:
                 await self.renew()
                 pause = self._pause()
             except TempoolError as e:
-                if isinstance(e, (LeaseFenced, LeaseNotFound)) or time.monotonic() >= self._until:
-                    self._lost = e
-                    return
-                pause = min(RETRY, self._pause())
-
-    def _pause(self) -> float:
-        return max(MIN_PAUSE, (self._until - time.monotonic()) / RENEWALS)
+                pause = self._pause_after(e)
 
 
 class AsyncSessions:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import ssl
 import threading
 import time
-import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
-from .calls import Caller, Options, call_headers, deadline_of, decode, segment, waiting
+from .calls import Caller, Options, call_headers, deadline_of, decode, segment
 from .errors import Invalid, TempoolError
 from .balancer import Balancer
 from .endpoint import Reply
-from .lease import Lease, ttl_ms
+from .lease import Checkout, Lease
 from .map import Result, map_calls
 from .sessions import Sessions
 
 #: the default address of an agent's gateway
 DEFAULT_ENDPOINT = "http://127.0.0.1:7460"
-MAX_WAIT = 300.0  # seconds; the gateways' limit for a checkout
 DEFAULT_CONCURRENCY, MAX_CONCURRENCY = 8, 256  # of Pool.map, where the size of the pool is unknown; of Pool.map and submit
 
 
@@ -172,22 +168,11 @@ class Pool(Caller):
         holder; None means this machine and process. wait in seconds limits the wait for a worker; None means the client's timeout, 0 no
         wait. key is that of the calls under the lease. Raises NoWorkers or QueueTimeout if no worker became free.
         """
-        if ttl is not None and ttl <= 0:
-            raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
-        wait = min(self._client.timeout if wait is None else wait, MAX_WAIT)
-        began = time.monotonic()
-        token = secrets.token_urlsafe(24)  # the lease's secret: its owner can use the lease
-        request: Dict[str, Any] = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4())}
-        if session is not None:
-            request["session"] = session
-        if key is not None:
-            request["key"] = key
-        if ttl is not None:
-            request["ttl_ms"] = ttl_ms(ttl)
+        checkout = Checkout(ttl, holder, session, self._client.timeout if wait is None else wait, key)
         reply = self._client.balancer.request(
-            "POST", self._path + "/leases", {"Content-Type": "application/json"}, waiting(request, began + wait), began + wait + self._client.timeout,
-            retry_until=began + wait)
-        return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token, key=key), ttl)
+            "POST", self._path + "/leases", {"Content-Type": "application/json"}, checkout.body, checkout.until + self._client.timeout,
+            retry_until=checkout.until)
+        return Lease(self._client, reply.gateway, checkout.granted(reply.read()), ttl)
 
     def submit(
         self, method: str, params: Any = None, *, timeout: Optional[float] = None, session: Optional[str] = None,
