@@ -20,15 +20,16 @@ import (
 )
 
 // modernServer is an MCP server of 2026-07-28, with any argument a legacy one. Its tools tell its PID, wait until they
-// are cancelled or freed, make progress with a log, fail, and change the list of tools. Without _meta the modern one
-// exits.
+// are cancelled or freed, make progress with a log, fail, ask the client something, and change the list of tools.
+// Without _meta the modern one exits.
 const modernServer = `
 import json, os, sys
-subscriptions, held, uris = [], [], []
+subscriptions, held, uris, answers = [], [], [], []
 prefix = "io.modelcontextprotocol/"
 def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 for line in sys.stdin:
     m = json.loads(line)
+    if "method" not in m: answers.append(m.get("result")); continue
     method, p, id = m["method"], m.get("params", {}), m.get("id")
     if method == "initialize":
         send(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"logging": {}, "tools": {},
@@ -55,6 +56,7 @@ for line in sys.stdin:
     if tool == "free":
         for h in held: send(id=h, result={"freed": h})
         held = []
+    if tool == "ask": send(id="roots", method="roots/list")
     if tool == "announce": send(method="notifications/tools/list_changed")
     if tool == "large": send(method="notifications/message", params={"data": "x" * 100000})
     if tool == "steps":
@@ -73,7 +75,8 @@ for line in sys.stdin:
             "properties": {"in": {"type": "object", "properties": {"note": note}}}}}]})
         continue
     if method != "tools/call": send(id=id, error={"code": -32601, "message": "no such method"}); continue
-    send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions), "uris": len(uris)})
+    send(id=id, result={"resultType": "complete", "pid": os.getpid(), "held": len(held), "listen": len(subscriptions),
+        "answers": answers, "uris": len(uris)})
 `
 
 func openModern(t *testing.T, workers int, mode string, options ...option) *env {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -99,4 +100,26 @@ func TestAStreamOfMCPIsResumedAtANewAgent(t *testing.T) {
 	require.Equal(t, 200, next.events("GET", "", session, "Last-Event-ID", heard).status)
 	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", session).body), "is lost")
 	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", session).body), `"pid"`)
+}
+
+// A client answers what its process asked before the agent was replaced. That is no answer to what another one asks.
+func TestALateAnswerOfAClientOfMCPAnswersNoOtherQuestion(t *testing.T) {
+	in := withStore(embedded.InMemory(sessions.Config{}))
+	silent := legacy(func(sp *spec.Spec) { sp.MCP.AfterCrash = spec.CrashSilent })
+	e := openModern(t, 1, spec.MCPSession, silent, in)
+	session := e.initialize()
+	asks := func(e *env) (id string) {
+		e.mcp("POST", mcpTool("ask", "{}"), append(session, "Accept", "application/json")...)
+		asked := e.lines("GET", "/mcp/p", "", session...).after("data: ")
+		return string(decode[struct{ ID json.RawMessage }](t, []byte(asked)).ID)
+	}
+	answer := func(e *env, id, result string) int {
+		return e.mcp("POST", `{"jsonrpc":"2.0","id":`+id+`,"result":"`+result+`"}`, session...).status
+	}
+	late := asks(e)
+	next := open(t, 1, withModern(t, spec.MCPSession), silent, in)
+	asked := asks(next)
+	require.Equal(t, 400, answer(next, late, "late"))
+	require.Equal(t, 202, answer(next, asked, "right"))
+	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), session...).body), `"answers": ["right"]`)
 }

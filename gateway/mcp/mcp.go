@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"mime"
 	"net/http"
 	"slices"
@@ -36,6 +37,10 @@ const (
 
 // tick is the interval at which sessions are checked.
 const tick = time.Second
+
+// maxFirstID bounds the id from which an Endpoint counts: as many more fit in 31 bits. It is random, since a client or
+// a process may still use an id of another agent, which had the session or the process before.
+const maxFirstID = 1 << 30
 
 // Config configures an Endpoint. All fields are required.
 type Config struct {
@@ -93,6 +98,7 @@ func New(config Config) *Endpoint {
 		pending: map[any]struct{}{}, tools: map[toolsOf]tools{}, listeners: map[string]*listener{},
 		conns: map[string]map[*wire.Conn]string{}, subscribers: map[subscription]int{}}
 	e.life, e.end = context.WithCancel(context.Background())
+	e.ids.Store(rand.Int64N(maxFirstID))
 	return e
 }
 
