@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/mcp"
 	"github.com/tempool/tempool/gateway/peer"
 	"github.com/tempool/tempool/gateway/pool"
 )
@@ -170,7 +171,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	// an MCP client may come back from its record, wait for a process, and have that initialized before its own call
 	trip.Silence = leaseHostTimeout + sp.Queue.Timeout.D() + 2*time.Until(g.Deadline(name, 0))
 	follow, _ := isSet(r.URL.Query(), "follow", false)
-	if follow || lasts(r) && r.PathValue("n") == "" && r.Header.Get("Last-Event-ID") == "" {
+	if follow || lasts(r) && r.PathValue("n") == "" && !mcp.OfRequest(r.Header.Get("Last-Event-ID")) {
 		ctx, cancel := context.WithCancel(r.Context()) // a followed log, and what an MCP server sends unasked, has no end
 		defer cancel()
 		defer context.AfterFunc(g.life, cancel)()

@@ -123,3 +123,32 @@ func TestALateAnswerOfAClientOfMCPAnswersNoOtherQuestion(t *testing.T) {
 	require.Equal(t, 202, answer(next, asked, "right"))
 	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), session...).body), `"answers": ["right"]`)
 }
+
+// A stream of what a server sends unasked ends with the gateway that its client has chosen, also one that the client
+// has resumed. That of a request lasts until its answer.
+func TestAResumedStreamOfMCPAtAnotherHostEndsWithTheGateway(t *testing.T) {
+	t.Parallel()
+	secret := t.TempDir() + "/peer" // else a host does not believe another one who the client is
+	writeSecret(t, secret, strings.Repeat("a", 32))
+	servers := []option{withModern(t, spec.MCPSession), resumable,
+		withConfig(func(c *Config) { c.Security.PeerTokenFile = secret })}
+	there := openThere(t, servers...)
+	here := openHere(t, there, 0, servers...)
+	session := here.initialize()[1]
+	tool := func(name string) {
+		there.mcp("POST", mcpTool(name, "{}"), "Mcp-Session-Id", session, "Accept", "application/json")
+	}
+	get := here.events("GET", "", session)
+	require.Eventually(t, func() bool { return there.gateway.Snapshot().MCP["p"].Streams == 1 }, timeout, poll)
+	tool("announce")
+	heard := get.after("id: ")
+	post := here.events("POST", mcpTool("hold", "{}"), session)
+	request := post.after("id: ")
+	get = here.events("GET", "", session, "Last-Event-ID", heard)
+	post = here.events("GET", "", session, "Last-Event-ID", request)
+	left := background(func() error { return here.gateway.Leave(t.Context()) })
+	require.Empty(t, get.after("data: "), "it has ended")
+	tool("free")
+	require.Contains(t, post.after("data: "), `"id":1,"result":{"freed"`)
+	require.NoError(t, await(t, left))
+}

@@ -134,6 +134,9 @@ func (o *stream) eventID(number int64) string {
 	return o.all.tag + "." + strconv.FormatInt(o.number, 10) + "." + strconv.FormatInt(number, 10) + o.suffix
 }
 
+// OfRequest reports whether an event with this id is of a request's stream, which ends with the answer.
+func OfRequest(id string) bool { return strings.Count(id, ".") == 3 }
+
 // resume returns a reader that continues after an event. That of a GET is of a new stream if its own was an earlier
 // agent's. A request's stream that has ended with an earlier agent ends with an error: the client must not take the
 // session for lost.
