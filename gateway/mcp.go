@@ -107,8 +107,10 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 		if !isOther || len(to) == 0 || request.Here {
 			break
 		}
-		if err = g.forward(w, r, to[0]); !errors.Is(err, pool.ErrNotTaken) {
-			return err
+		if failure := g.forward(w, r, to[0]); !errors.Is(failure, pool.ErrNotTaken) {
+			return failure
+		} else if other.Host != "" && (g.peers.Refuses(to[0]) || r.Context().Err() != nil) {
+			return err // the host is not gone, and has the session
 		}
 		// of two that do not answer, the second one may just have continued a session of the first
 		request.Here, request.Gone = request.Gone != "", to[0].Host

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +54,33 @@ func (s readTogether) Get(ctx context.Context, id string) (*sessions.Session, er
 	return session, err
 }
 
+// withPeers are the options of hosts that use one store and believe each other.
+func withPeers(t *testing.T) func(host string, kept sessions.Store) []option {
+	secret := t.TempDir() + "/peer" // else a host does not believe another one who the client is
+	writeSecret(t, secret, rand.Text()+rand.Text())
+	return func(host string, kept sessions.Store) []option {
+		return []option{withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withConfig(func(c *Config) {
+			c.HostID, c.Sessions, c.Security.PeerTokenFile = host, fakeSessions{kept}, secret
+		})}
+	}
+}
+
+// recordOf is the record of a session of MCP; zero for none.
+func recordOf(t *testing.T, store sessions.Store, session string) (record struct {
+	Pool, Host, Lease string
+	Initialized       bool
+}) {
+	t.Helper()
+	kept, err := store.Peek(t.Context(), []string{"mcp:" + session})
+	require.NoError(t, err)
+	if kept[0] != nil {
+		require.NoError(t, json.Unmarshal(kept[0].Metadata["mcp"], &record))
+	}
+	return record
+}
+
+const mcpInitialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+
 // Of two hosts that continue a session of a dead one at once, one does, and the other one's clients reach it there. So
 // does the first host if it was not dead. A host whose workers are out of service is not.
 func TestOneHostContinuesASessionOfMCP(t *testing.T) {
@@ -59,13 +88,7 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	store := embedded.InMemory(sessions.Config{})
 	var both sync.WaitGroup
 	both.Add(2)
-	secret := t.TempDir() + "/peer" // else a host does not believe another one who the client is
-	writeSecret(t, secret, strings.Repeat("a", 32))
-	on := func(host string, kept sessions.Store) []option {
-		return []option{withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}), withConfig(func(c *Config) {
-			c.HostID, c.Sessions, c.Security.PeerTokenFile = host, fakeSessions{kept}, secret
-		})}
-	}
+	on := withPeers(t)
 	dead := open(t, 1, on("dead", store)...)
 	session := dead.initialize()
 	there := openThere(t, on("there", readTogether{store, new(sync.Once), &both})...)
@@ -80,7 +103,7 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
 	require.Equal(t, await(t, call(here)), await(t, call(there)))
 
-	require.Equal(t, 202, dead.mcp("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...).status)
+	require.Equal(t, 202, dead.mcp("POST", mcpInitialized, session...).status)
 	require.Empty(t, dead.gateway.MCPSessions())
 	require.Eventually(t, func() bool { return dead.outcome(0) == api.OutcomeClose }, timeout, poll)
 	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
@@ -100,4 +123,26 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	}
 	require.Less(t, here.control.count("status"), asked+unknown/2, "an id that never was costs Temporal nothing")
 	require.Equal(t, await(t, call(here)), await(t, call(there)), "the newest roster has its host")
+}
+
+// A host that refuses what another one sends keeps its sessions, also while the other one sends it nothing. One that
+// cannot be reached does not.
+func TestAHostThatRefusesKeepsItsSessionsOfMCP(t *testing.T) {
+	t.Parallel()
+	store := embedded.InMemory(sessions.Config{})
+	there := openThere(t, withPeers(t)("there", store)...)
+	session := there.initialize()
+	here := openHere(t, there, 1, withPeers(t)("here", store)...) // with another peer token
+	call := func() answer { return here.mcp("POST", mcpTool("pid", "{}"), session...) }
+	for range 3 {
+		refused := call()
+		require.Contains(t, string(refused.body), "the MCP session is on host there")
+		require.Equal(t, 503, refused.status)
+		require.NotEmpty(t, refused.header.Get("Retry-After"))
+	}
+	require.Equal(t, "there", recordOf(t, store, session[1]).Host)
+	require.Empty(t, here.gateway.MCPSessions())
+
+	require.NoError(t, there.gateway.Close(t.Context()))
+	require.Eventually(t, func() bool { return strings.Contains(string(call().body), "is lost") }, timeout, poll)
 }

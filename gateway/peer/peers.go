@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -55,13 +56,19 @@ type Peers struct {
 	work      sync.WaitGroup
 
 	mu      sync.Mutex
-	backoff map[string]balance.Backoff // by endpoint; only of those that have failed
-	seekers map[string]*seeker         // by pool
+	backoff map[string]backoff // by endpoint; only of those that have failed
+	seekers map[string]*seeker // by pool
+}
+
+// backoff is that of a peer.
+type backoff struct {
+	balance.Backoff
+	refuses bool // the peer, which is there, has refused what came from here
 }
 
 // Open completes zero Peers, before any other use. Close ends them.
 func (p *Peers) Open(config Config) {
-	p.config, p.backoff, p.seekers = config, make(map[string]balance.Backoff), make(map[string]*seeker)
+	p.config, p.backoff, p.seekers = config, make(map[string]backoff), make(map[string]*seeker)
 	p.life, p.end = context.WithCancel(context.Background())
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive}
@@ -118,6 +125,13 @@ func (p *Peers) secretFor(base *url.URL) string {
 	return ""
 }
 
+// Refuses reports whether a peer is in its backoff because it has refused what came from here: it is there.
+func (p *Peers) Refuses(to api.Peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backoff[to.Endpoint].refuses
+}
+
 // answered records that a peer has answered.
 func (p *Peers) answered(to api.Peer) {
 	p.mu.Lock()
@@ -131,6 +145,8 @@ func (p *Peers) answered(to api.Peer) {
 func (p *Peers) failed(to api.Peer, err error) {
 	p.mu.Lock()
 	b, now := p.backoff[to.Endpoint], time.Now()
+	_, refusal := errors.AsType[refused](err)
+	b.refuses = refusal || b.refuses && b.Left(now) > 0
 	first := b.Left(now) == 0 && b.Fail(now) // what was under way together counts once
 	if _, known := p.backoff[to.Endpoint]; !known && len(p.backoff) >= maxKnown {
 		clear(p.backoff)
@@ -168,7 +184,7 @@ func (p *Peers) slots(ctx context.Context, to api.Peer, pool string, wait time.D
 	case err != nil:
 		return 0, err
 	case response.StatusCode != http.StatusOK:
-		return 0, transport.Problem(response, body)
+		return 0, refused{transport.Problem(response, body), true}
 	}
 	if err = json.Unmarshal(body, &answer); err == nil {
 		p.answered(to)
