@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -8,6 +10,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -93,6 +97,25 @@ func startGateway(t *testing.T, network string, handle http.HandlerFunc) string 
 	server.Listener = listener
 	server.Start()
 	return "unix:" + path
+}
+
+// answering starts a gateway with an answer, which begins with its status, to each of these requests, which are a
+// method, a URI and a body. It also returns the requests that have come.
+func answering(t *testing.T, network string, answers map[string]string) (endpoint string, asked *[]string) {
+	asked = new([]string)
+	return startGateway(t, network, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		request := strings.TrimSpace(r.Method + " " + r.URL.RequestURI() + " " + string(body))
+		*asked = append(*asked, request)
+		status, text, _ := strings.Cut(cmp.Or(answers[request], refusal(404, "unexpected", request)), " ")
+		code, _ := strconv.Atoi(status)
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text)
+	}), asked
+}
+
+func refusal(status int, code, detail string) string {
+	return fmt.Sprintf(`%d {"code":%q,"detail":%q,"started":false}`, status, code, detail)
 }
 
 func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {

@@ -14,32 +14,11 @@ import (
 const backupText = `{"format":"tempool-sessions","format_version":1,"pool":"python",` +
 	`"exported_at":"2026-03-04T12:00:00Z"}` + "\n" + `{"sessions":0}` + "\n"
 
-// backupGateway exports and imports backupText; broken cuts the answer to an export off.
-func backupGateway(t *testing.T, broken bool, queries *[]string) string {
-	return startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
-		*queries = append(*queries, r.Method+" "+r.URL.RequestURI())
-		switch {
-		case r.URL.Path == "/v1/pools/python/sessions/export" && broken:
-			_, _ = io.WriteString(w, strings.Split(backupText, "\n")[0]+"\n"+
-				`{"code":"store_unavailable","error":"it went away"}`+"\n")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		case r.URL.Path == "/v1/pools/python/sessions/export":
-			_, _ = io.WriteString(w, backupText)
-		default:
-			if body, err := io.ReadAll(r.Body); err != nil || string(body) != backupText {
-				w.WriteHeader(http.StatusBadRequest)
-				_, _ = io.WriteString(w, `{"code":"invalid","detail":"line 1: this is not a backup","started":false}`)
-				return
-			}
-			_, _ = io.WriteString(w, `{"created":3,"replaced":2,"kept":1,"expired":0}`)
-		}
-	})
-}
-
 func TestABackupIsExportedAndImported(t *testing.T) {
-	var queries []string
-	endpoint := backupGateway(t, false, &queries)
+	const export, load = "GET /v1/pools/python/sessions/export", "POST /v1/pools/python/sessions/import?any_pool="
+	backup, counts := strings.TrimSpace(backupText), `200 {"created":3,"replaced":2,"kept":1,"expired":0}`
+	endpoint, asked := answering(t, "tcp", map[string]string{export: "200 " + backupText,
+		load + "false " + backup: counts, load + "true " + backup: counts})
 	path := filepath.Join(t.TempDir(), "backup")
 	r := succeed(t, nil, "sessions", "export", "python", path, "--gateway", endpoint)
 	require.Equal(t, "exported 0 sessions to "+path+"\n", r.out)
@@ -56,15 +35,21 @@ func TestABackupIsExportedAndImported(t *testing.T) {
 	require.Equal(t, "imported "+path+": 3 created, 2 replaced, 1 kept, 0 expired\n", r.out)
 	r = succeed(t, nil, "sessions", "import", "python", path, "--any-pool", "--gateway", endpoint, "-o", "json")
 	require.JSONEq(t, `{"created":3,"replaced":2,"kept":1,"expired":0}`, r.out)
-	require.Equal(t, []string{
-		"GET /v1/pools/python/sessions/export", "GET /v1/pools/python/sessions/export",
-		"POST /v1/pools/python/sessions/import?any_pool=false", "POST /v1/pools/python/sessions/import?any_pool=true",
-	}, queries)
+	require.Equal(t, []string{export, export, load + "false " + backup, load + "true " + backup}, *asked)
 }
 
 func TestAnExportThatFailsLeavesTheOldBackup(t *testing.T) {
-	var queries []string
-	endpoint := backupGateway(t, true, &queries)
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"code":"invalid","detail":"line 1: this is not a backup","started":false}`)
+			return
+		}
+		_, _ = io.WriteString(w, strings.Split(backupText, "\n")[0]+"\n"+
+			`{"code":"store_unavailable","error":"it went away"}`+"\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
 	folder := t.TempDir()
 	path := filepath.Join(folder, "backup")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
