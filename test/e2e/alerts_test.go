@@ -92,8 +92,8 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	dying.Recovery.MaxConsecutiveFailures, dying.Recovery.BackoffMax = 1000, dying.Recovery.BackoffInitial
 	restarted, last := env.startPool(dying), int64(0)
 
-	erring := pythonSpec("erring", 1, "trouble.py")
-	erring.Pool.Env["NOTES"], erring.Health.MaxCallErrors = filepath.Join(env.dir, "erring"), 0
+	erring := env.troubleSpec("erring", 1)
+	erring.Health.MaxCallErrors = 0
 	env.startPool(erring)
 
 	ill := pythonSpec("ill", 1, "health.py")
@@ -101,9 +101,7 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	env.startPool(ill)
 
 	release := filepath.Join(env.dir, "release")
-	busy := pythonSpec("busy", 1, "trouble.py")
-	busy.Pool.Env["NOTES"] = filepath.Join(env.dir, "busy")
-	occupied := env.startPool(busy)
+	occupied := env.startPool(env.troubleSpec("busy", 1))
 
 	env.startPool(pythonSpec("floods", 1, "floods.py"))
 

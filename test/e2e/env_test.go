@@ -236,6 +236,13 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 	return patient(s)
 }
 
+// troubleSpec is the spec of a pool whose workers append notes to a file.
+func (env *testEnv) troubleSpec(name string, size int) spec.Spec {
+	s := pythonSpec(name, size, "trouble.py")
+	s.Pool.Env["NOTES"] = filepath.Join(env.dir, name+".notes")
+	return s
+}
+
 // patient returns a spec with time-outs that no machine reaches: that it is busy is not a reason to fail a start, a
 // call or a probe.
 func patient(s spec.Spec) spec.Spec {

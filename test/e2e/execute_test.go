@@ -61,10 +61,8 @@ func (env *testEnv) startCallWorkflow(id string, c executeInput) client.Workflow
 // startTroublePool starts a pool of trouble.py and returns the file to which its workers write notes.
 func (env *testEnv) startTroublePool(name string, size int) (pool *tempool.Pool, notes string) {
 	env.t.Helper()
-	notes = filepath.Join(env.dir, name+".notes")
-	s := pythonSpec(name, size, "trouble.py")
-	s.Pool.Env["NOTES"] = notes
-	return env.startPool(s), notes
+	s := env.troubleSpec(name, size)
+	return env.startPool(s), s.Pool.Env["NOTES"]
 }
 
 // countNotes counts the notes that begin with a prefix.

@@ -20,48 +20,28 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// threeHosts starts a pool with one worker on each of three hosts. It returns the base URLs of their gateways and the
-// numbers of their workers, by host.
-func threeHosts(t *testing.T) (pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {
+// A pool has one worker on each of three hosts.
+func TestThreeHostsServeForOneAnother(t *testing.T) {
+	need.Program(t, "curl")
 	env := newEnv(t)
-	script := `import os, time
-import tempool
-
-@tempool.method
-def nap(seconds):
-    time.sleep(seconds)
-    return seconds
-
-@tempool.method
-def hold(path):
-    open(path + ".begun", "w").close()
-    while not os.path.exists(path): time.sleep(0.01)
-
-tempool.run()
-`
-	path := filepath.Join(t.TempDir(), "nap.py")
-	require.NoError(t, os.WriteFile(path, []byte(script), 0o600))
+	var agents [3]*agent
 	for i := range agents {
 		agents[i] = env.startAgent(fmt.Sprintf("host-%d", i), "--capacity", "1", "--listen", "127.0.0.1:0")
 	}
-	s := pythonSpec("hop", 3, path)
+	s := env.troubleSpec("hop", 3)
 	s.Call.CancelGrace = spec.Duration(waitTimeout) // a call that its caller gives up goes on
-	pool = env.startPool(s)
+	pool := env.startPool(s)
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)
+	var gateways [3]string // by host, as the numbers of their workers
+	var slots [3]int
 	for _, w := range status.Workers {
 		var host int
 		_, err := fmt.Sscanf(w.Host, "host-%d", &host)
 		require.NoError(t, err)
 		gateways[host], slots[host] = w.Endpoint, w.Slot
 	}
-	return pool, gateways, slots, agents
-}
-
-func TestThreeHostsServeForOneAnother(t *testing.T) {
-	need.Program(t, "curl")
-	pool, gateways, slots, agents := threeHosts(t)
-	noCallWaitsWhileAnotherHostIsIdle(t, gateways[0])
+	noCallWaitsWhileAnotherHostIsIdle(t, gateways[0], s.Pool.Env["NOTES"])
 	for slot := range 3 { // until no worker is stuck with the call that the client gave up
 		require.NoError(t, pool.Worker(slot).Call(t.Context(), "nap", []float64{0}, nil))
 	}
@@ -76,23 +56,23 @@ func curl(ctx context.Context, arguments ...string) (string, error) {
 
 // noCallWaitsWhileAnotherHostIsIdle has a caller give up a call that goes on at its worker. Short calls to the same
 // gateway do not wait for that.
-func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only string) {
+func noCallWaitsWhileAnotherHostIsIdle(t *testing.T, only, notes string) {
 	call := func(ctx context.Context, method, body string) error {
 		_, err := curl(ctx, "-m", "60", "-d", body, only+"/v1/pools/hop/call/"+method)
 		return err
 	}
-	folder := t.TempDir()
+	release := filepath.Join(t.TempDir(), "release")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	left := make(chan error, 1)
-	go func() { left <- call(ctx, "hold", fmt.Sprintf("[%q]", filepath.Join(folder, "release"))) }()
-	require.Eventually(t, func() bool { return exists(folder, "release.begun") }, waitTimeout, 10*time.Millisecond)
+	go func() { left <- call(ctx, "hold", fmt.Sprintf("[%q]", release)) }()
+	waitForNote(t, notes, "begin")
 	leave()
 	require.Error(t, await(t, left))
 	for range 9 {
 		require.NoError(t, call(t.Context(), "nap", "[0]"))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "release"), nil, 0o600)) // now the call that was given up ends
+	require.NoError(t, os.WriteFile(release, nil, 0o600)) // now the call that was given up ends
 }
 
 func leaseThroughAnotherHost(t *testing.T, pool *tempool.Pool, gateways [3]string, slots [3]int, agents [3]*agent) {

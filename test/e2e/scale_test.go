@@ -22,12 +22,10 @@ import (
 
 // followingSpec is a pool that follows the demand from 0 to so many workers.
 func (env *testEnv) followingSpec(name string, most int) spec.Spec {
-	s := pythonSpec(name, 1, "trouble.py")
-	s.Pool.Env["NOTES"] = filepath.Join(env.dir, name+".notes")
+	s := env.troubleSpec(name, 1)
 	s.Scale.Max, s.Scale.TargetInflight = most, 1
 	s.Scale.UpAfter, s.Scale.DownAfter, s.Scale.IdleToZero = spec.Duration(500*time.Millisecond), spec.Duration(
 		2*time.Second), spec.Duration(3*time.Second)
-	s.Queue.Timeout = spec.Duration(waitTimeout)
 	return s
 }
 

@@ -37,10 +37,11 @@ def wait_for(release, name="somebody"):
 
 
 @tempool.method
-def doze(seconds, name="somebody"):
-    """Sleeps, and ignores that its caller has left."""
+def hold(release, name="somebody"):
+    """Returns once the file release exists, and ignores that its caller has left."""
     note(f"begin {name} {tempool.context().worker}")
-    time.sleep(seconds)
+    while not os.path.exists(release):
+        time.sleep(0.005)
 
 
 @tempool.method
