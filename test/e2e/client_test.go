@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/worker"
 )
 
 func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
@@ -69,8 +67,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 			}
 		})
 	}
-	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" +
-		filepath.Join(env.dir, "right", worker.SocketName)}
+	sockets := []string{"unix:" + env.socket("left"), "unix:" + env.socket("right")}
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,19 +13,7 @@ import (
 	"github.com/tempool/tempool/gateway/access/accesstest"
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
-	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/worker"
 )
-
-// runClient runs a program of a client and returns what it printed.
-func runClient(t *testing.T, dir string, env []string, command ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	program := exec.CommandContext(ctx, command[0], command[1:]...)
-	program.Dir, program.Env = dir, append(os.Environ(), env...)
-	return outputOf(t, program)
-}
 
 // debianPython has the library of the asynchronous client.
 const debianPython = "/usr/bin/python3"
@@ -37,8 +23,7 @@ func TestThePythonClientCallsAPool(t *testing.T) {
 	s := pythonSpec("called", 2, "called.py")
 	env.startPool(s)
 	out := runClient(t, ".", []string{"PYTHONPATH=" + s.Pool.Env["PYTHONPATH"]},
-		"python3", "-W", "error", filepath.Join("testdata", "caller.py"),
-		filepath.Join(env.dir, "pyclient", worker.SocketName))
+		"python3", "-W", "error", filepath.Join("testdata", "caller.py"), env.socket("pyclient"))
 	require.Equal(t, "all is well\n", out)
 }
 
@@ -78,7 +63,7 @@ func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 // The two first projects are installed as their users install them, from the packages.
 func TestTheFirstProjects(t *testing.T) {
 	env := oneHost(t, "first", "--listen", "127.0.0.1:0", "--capacity", "4")
-	gateway := "TEMPOOL_GATEWAY=unix:" + filepath.Join(env.dir, "first", worker.SocketName)
+	gateway := "TEMPOOL_GATEWAY=unix:" + env.socket("first")
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk"))
 	require.NoError(t, err)
 
@@ -112,12 +97,4 @@ func TestTheFirstProjects(t *testing.T) {
 		require.Regexp(t, `failed: greet on first-python/\d failed: invalid_params`, out)
 		require.Contains(t, out, "Hello, again!\n")
 	})
-}
-
-// loadSpec loads the pool.toml of a project.
-func loadSpec(t *testing.T, project string) spec.Spec {
-	t.Helper()
-	s, err := spec.Load(filepath.Join(project, "pool.toml"))
-	require.NoError(t, err)
-	return patient(s)
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,16 +13,14 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/codemetrics"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // startCodeMetrics starts the example pool and returns the configuration of its job, and the size of its input in
 // bytes.
 func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
 	env.t.Helper()
-	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
-	require.NoError(env.t, err)
-	pool := env.startPool(patient(s))
+	s := loadSpec(env.t, "../../examples/codemetrics")
+	pool := env.startPool(s)
 	library, err := codemetrics.StandardLibrary(env.t.Context())
 	require.NoError(env.t, err)
 	var bytes int64

@@ -252,6 +252,14 @@ func patient(s spec.Spec) spec.Spec {
 	return s
 }
 
+// loadSpec loads the pool.toml of a project.
+func loadSpec(t *testing.T, project string) spec.Spec {
+	t.Helper()
+	s, err := spec.Load(filepath.Join(project, "pool.toml"))
+	require.NoError(t, err)
+	return patient(s)
+}
+
 // startPool starts a pool and waits until all its workers are ready, and the pool's roster, which is behind its
 // workers, says so: gateways and clients go by it.
 func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
@@ -503,6 +511,16 @@ func outputOf(t *testing.T, command *exec.Cmd) string {
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, "%s: %s", command, output)
 	return string(output)
+}
+
+// runClient runs a program of a client and returns what it printed.
+func runClient(t *testing.T, dir string, env []string, command ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	program := exec.CommandContext(ctx, command[0], command[1:]...)
+	program.Dir, program.Env = dir, append(os.Environ(), env...)
+	return outputOf(t, program)
 }
 
 func processAlive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

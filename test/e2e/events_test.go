@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -30,33 +28,22 @@ type eventStream struct {
 // followEvents collects the events that an agent holds and those from now on.
 func (env *testEnv) followEvents(host string) *eventStream {
 	env.t.Helper()
-	ctx, cancel := context.WithCancel(env.t.Context())
-	env.t.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, "GET", "http://gateway/v1/events?since=1h", nil)
-	require.NoError(env.t, err)
-	client := env.gatewayClient(host)
-	client.Timeout = 0
-	response, err := client.Do(request)
-	require.NoError(env.t, err)
-	require.Equal(env.t, http.StatusOK, response.StatusCode)
+	events := env.clientOf(host).Events(env.t.Context(), tempool.EventOptions{Since: time.Unix(1, 0), Follow: true})
 	s := &eventStream{t: env.t}
-	go s.collect(response)
+	go func() {
+		for event, err := range events {
+			if err == nil { // else the agent stops
+				s.add(event)
+			}
+		}
+	}()
 	return s
 }
 
-func (s *eventStream) collect(response *http.Response) {
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if value, is := strings.CutPrefix(lines.Text(), "data: "); is {
-			var event api.Event
-			if err := json.Unmarshal([]byte(value), &event); err != nil {
-				s.t.Errorf("event %q: %v", value, err)
-			}
-			s.mu.Lock()
-			s.events = append(s.events, event)
-			s.mu.Unlock()
-		}
-	}
+func (s *eventStream) add(events ...api.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, events...)
 }
 
 // steps describe the events of a worker: its transitions as from>to, all others by their type.
@@ -130,9 +117,7 @@ func TestEventsReportWhatHappensToAWorker(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
 			t.Errorf("a batch: %v", err)
 		}
-		received.mu.Lock()
-		defer received.mu.Unlock()
-		received.events = append(received.events, batch...)
+		received.add(batch...)
 	}))
 	t.Cleanup(server.Close)
 	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")

@@ -21,11 +21,24 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
+// socket is the Unix socket of an agent.
+func (env *testEnv) socket(hostID string) string {
+	return filepath.Join(env.dir, hostID, worker.SocketName)
+}
+
+// clientOf returns a client of the gateway of an agent, which does without Temporal.
+func (env *testEnv) clientOf(hostID string) *tempool.Client {
+	env.t.Helper()
+	c, err := tempool.Dial(env.t.Context(), tempool.Options{Gateways: []string{"unix:" + env.socket(hostID)}})
+	require.NoError(env.t, err)
+	env.t.Cleanup(c.Close)
+	return c
+}
+
 // gatewayClient returns an HTTP client for the Unix socket of an agent.
 func (env *testEnv) gatewayClient(hostID string) *http.Client {
-	socket := filepath.Join(env.dir, hostID, worker.SocketName)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", env.socket(hostID))
 	}}
 	env.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: waitTimeout}

@@ -32,10 +32,9 @@ import (
 // Users of the example share one process, one after the other: each finds what it has left, unless it gave way.
 func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
 	env := oneHost(t, "notebook")
-	s, err := spec.Load("../../examples/notebook/pool.toml")
-	require.NoError(t, err)
+	s := loadSpec(t, "../../examples/notebook")
 	s.Pool.Size = 1
-	pool := env.startPool(patient(s))
+	pool := env.startPool(s)
 	run := func(user, cell string) string {
 		answer, err := pool.With(tempool.CallOptions{Key: user}).CallRaw(t.Context(), "run",
 			fmt.Appendf(nil, `{"cell": %q}`, cell))
@@ -46,7 +45,7 @@ func TestAUserOfANotebookFindsItsOwnNamesOnly(t *testing.T) {
 	require.JSONEq(t, `{"output": "1\n"}`, run("anna", "print(x)"))
 	require.Contains(t, run("bob", "print(x)"), "NameError")
 	require.Contains(t, run("anna", "print(x)"), "NameError", "her process gave way")
-	_, err = pool.CallRaw(t.Context(), "run", []byte(`{"cell": ""}`))
+	_, err := pool.CallRaw(t.Context(), "run", []byte(`{"cell": ""}`))
 	require.ErrorIs(t, err, api.ErrKeyRequired)
 
 	run("anna", "x = 2")

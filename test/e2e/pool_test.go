@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,15 @@ func TestPoolsThatShareAHost(t *testing.T) {
 		"a leaking worker is replaced before its memory limit":     leakIsPredicted,
 		"one whose program is not well is degraded, then replaced": illProgram,
 	})
+}
+
+func sharedProgram(env *testEnv) {
+	s := loadSpec(env.t, "../../examples/programs")
+	env.startPool(s)
+	out := runClient(env.t, ".", []string{"PYTHONPATH=" + pythonSpec("", 0, "").Pool.Env["PYTHONPATH"]},
+		"python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+env.socket("host"))
+	require.Regexp(env.t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}`+
+		`The session says: trained by programs/\d, \d+ pieces classified\.\n$`, out)
 }
 
 func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {

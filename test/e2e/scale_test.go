@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/worker"
 )
 
 // followingSpec is a pool that follows the demand from 0 to so many workers.
@@ -138,10 +136,6 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 	gateways := []*http.Client{waitForGateway(t, env.gatewayClient("one")), waitForGateway(t, env.gatewayClient("other"))}
 	s := env.followingSpec("wake", 3)
 	pool := env.startFollowing(s)
-	byGateway, err := tempool.Dial(t.Context(),
-		tempool.Options{Gateways: []string{"unix:" + filepath.Join(env.dir, "one", worker.SocketName)}})
-	require.NoError(t, err)
-	defer byGateway.Close()
 	for name, ask := range map[string]func() error{
 		"HTTP": func() error {
 			for turn, deadline := 0, time.Now().Add(waitTimeout); time.Now().Before(deadline); turn++ {
@@ -156,7 +150,7 @@ func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
 			return errors.New("each of the two hosts refers to the other")
 		},
 		"lease":              func() error { return leaseOnce(t.Context(), pool) },
-		"lease at a gateway": func() error { return leaseOnce(t.Context(), byGateway.Pool("wake")) },
+		"lease at a gateway": func() error { return leaseOnce(t.Context(), env.clientOf("one").Pool("wake")) },
 	} {
 		env.waitZero(pool)
 		began := time.Now()
