@@ -64,6 +64,10 @@ func TestTheConstantsAreTheWordsOfTheirKeys(t *testing.T) {
 			}
 		}
 	}
+	for key := range constants {
+		rejects(t, key, "")
+		rejects(t, key, "other")
+	}
 }
 
 func TestDefaultsAreNotShared(t *testing.T) {

@@ -104,76 +104,57 @@ func TestEveryKeyHasOneRuleThatAllowsItsDefault(t *testing.T) {
 	}
 }
 
+func rejects(t *testing.T, key string, value any) {
+	t.Helper()
+	require.Contains(t, keyByName, key)
+	_, problem := keyByName[key].check(value)
+	require.NotEmpty(t, problem, "%s = %v", key, value)
+}
+
 func TestRulesRejectInvalidValues(t *testing.T) {
 	for key, bad := range map[string][]any{
 		"start.rate_per_second": {-1.0, math.Inf(1), math.NaN()},
 		"health.memory_bands": {Bands{1, 2, 3}, Bands{0, 1, 2, 3}, Bands{1, 3, 2, 4}, Bands{1, 2, 3, math.NaN()},
 			Bands{1, 2, 3, math.Inf(1)}},
-		"health.cpu_bands":        {[]float64{50}},
-		"health.calls_bands":      {[]float64{-1, 2, 3, 4}},
-		"rotation.max_requests":   {-1},
-		"rotation.jitter":         {-0.1, 1.0, math.NaN()},
-		"rotation.max_memory":     {Bytes(-2)},
-		"rotation.max_uptime":     {Duration(-time.Second), Duration(1)},
-		"lease.on_expiry":         {"", "keep"},
-		"pool.on_suspend":         {"", "keep"},
-		"queue.size":              {0, -1},
-		"queue.timeout":           {Duration(0)},
-		"limits.memory":           {Bytes(-1)},
-		"limits.cpu":              {-1.0},
-		"limits.open_files":       {-1},
-		"limits.processes":        {-1},
-		"limits.cpu_time":         {Duration(-time.Second)},
-		"limits.cpu_affinity":     {[]int{0, -1}, []int{4096}},
-		"limits.nice":             {-21, 20},
-		"limits.oom_score_adj":    {-1001, 1001},
-		"limits.calls_per_minute": {-1},
-		"watch.debounce":          {Duration(0)},
-		"watch.mode":              {"", "some"},
-		"sessions.store":          {"", "disk"},
+		"health.cpu_bands":     {[]float64{50}},
+		"health.calls_bands":   {[]float64{-1, 2, 3, 4}},
+		"rotation.jitter":      {-0.1, 1.0, math.NaN()},
+		"rotation.max_memory":  {Bytes(-2)},
+		"rotation.max_uptime":  {Duration(-time.Second), Duration(1)},
+		"limits.cpu_affinity":  {[]int{0, -1}, []int{4096}},
+		"limits.nice":          {-21, 20},
+		"limits.oom_score_adj": {-1001, 1001},
 		"sessions.url": {
 			"\x00", "localhost:6379", "http://localhost", "redis://", "redis://:6379", "redis://h/x", "redis://h/-1",
 			"redis://h/0?db=1", "redis://h#x", "redis://h?addr=%", "redis://h/1?addr=a:1",
 			"redis://h?addr=a", "redis://h?addr=:1", "redis://h:port", "unix:///redis.sock",
 		},
-		"sessions.ttl":             {Duration(0)},
-		"sessions.anonymous_ttl":   {Duration(0)},
-		"sessions.sync":            {"", "never"},
-		"sessions.max":             {0},
-		"sessions.on_full":         {"", "panic"},
-		"sessions.affinity_ttl":    {Duration(0)},
-		"resources.allocation":     {"", "fair"},
-		"resources.memory_budget":  {Bytes(-1)},
-		"resources.cpu_budget":     {-1.0},
-		"resources.rebalance":      {Duration(0)},
 		"prediction.window":        {0, 2},
-		"prediction.horizon":       {Duration(0)},
-		"policy.mode":              {"", "off"},
-		"sandbox.network":          {"", "bridge"},
 		"pool.max_inflight":        {0, -1, 1001},
-		"rotation.drain_timeout":   {Duration(0)},
 		"rotation.max_unavailable": {0, 1001},
-		"health.max_failures":      {0},
 		"health.max_call_errors":   {-1, 1_000_001},
 		"health.port":              {-1, 65536},
 		"health.method":            {"", "\x00"},
-		"start.timeout":            {Duration(0)},
-		"pool.kind":                {"", "vm"},
-		"pool.protocol":            {"", "http"},
-		"pool.framing":             {"", "lines"},
-		"start.concurrency":        {-1},
-		"recovery.healthy_reset":   {Duration(0)},
-		"recovery.backoff_initial": {Duration(0)},
 		"pool.placement":           {"", "A"},
-		"pool.stop_grace":          {Duration(0)},
 	} {
-		require.Contains(t, keyByName, key)
 		for _, value := range bad {
-			_, problem := keyByName[key].check(value)
-			require.NotEmpty(t, problem, "%s = %v", key, value)
+			rejects(t, key, value)
 		}
 	}
 	s := good()
+	for _, key := range strings.Fields(`queue.size queue.timeout watch.debounce sessions.ttl sessions.anonymous_ttl
+		sessions.max sessions.affinity_ttl resources.rebalance prediction.horizon rotation.drain_timeout
+		health.max_failures start.timeout recovery.healthy_reset recovery.backoff_initial pool.stop_grace`) {
+		rejects(t, key, reflect.Zero(keyByName[key].value(&s).Type()).Interface())
+	}
+	negative := map[reflect.Type]any{reflect.TypeFor[int](): -1, reflect.TypeFor[float64](): -1.0,
+		reflect.TypeFor[Bytes](): Bytes(-1), reflect.TypeFor[Duration](): Duration(-time.Second)}
+	for _, k := range keys {
+		if value := negative[k.value(&s).Type()]; value != nil && k.key() != "rotation.max_memory" &&
+			k.key() != "limits.nice" && k.key() != "limits.oom_score_adj" {
+			rejects(t, k.key(), value)
+		}
+	}
 	s.Sessions.Store = StoreRedis
 	e, with := checkConflicts(&s)
 	require.Equal(t, "sessions.url", e.Key)
