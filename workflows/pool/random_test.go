@@ -151,26 +151,16 @@ func stopAPool(t *testing.T, seed uint64) {
 	p := newFakePool(t)
 	f := &randomFates{fakePool: p, random: rand.New(rand.NewPCG(seed, 3))}
 	p.leases = map[int]bool{0: false, 2: false}
-	const disturbances = 60
-	left, stops := disturbances, f.random.IntN(disturbances)
-	var disturb func()
-	disturb = func() {
-		f.disturb()
-		if left--; left == stops {
-			p.In(0, func() { p.Update(api.UpdateStop, api.Control{}) })
+	at := time.Second
+	for range 60 {
+		if f.random.IntN(3) > 0 { // else together with the one before
+			at += time.Duration(f.random.IntN(5000)) * time.Millisecond
 		}
-		after := time.Duration(0) // together with the next one
-		if f.random.IntN(3) > 0 {
-			after = time.Duration(f.random.IntN(5000)) * time.Millisecond
-		}
-		if left > 0 {
-			p.In(after, disturb)
-			return
-		}
-		p.refuse, p.slowSignals = 0, 0
-		p.In(time.Hour, func() { require.Fail(t, "the pool is open", "%+v", p.status()) })
+		p.Perhaps(at, f.disturb)
 	}
-	p.At(time.Second, disturb)
+	p.Perhaps(time.Duration(f.random.Int64N(int64(at))), func() { p.Update(api.UpdateStop, api.Control{}) })
+	p.Perhaps(at, func() { p.refuse, p.slowSignals = 0, 0 })
+	p.Perhaps(at+time.Hour, func() { require.Fail(t, "the pool is open", "%+v", p.status()) })
 	p.run(poolOf(3))
 	require.Zero(t, p.open())
 }

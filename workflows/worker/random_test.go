@@ -365,28 +365,20 @@ func TestAWorkerEndsAmongAnyDisturbances(t *testing.T) {
 
 func endAWorker(t *testing.T, seed uint64) {
 	s, h, run := randomWorker(t, seed)
-	const disturbances = 60
-	var disturb func()
-	left, ends, version := disturbances, h.random.IntN(disturbances), int64(1)
-	disturb = func() {
-		h.disturb(s, s.state(), &version)
-		if left--; left == ends {
-			s.In(0, s.signal(api.SignalEnd, api.Control{Reason: "it is over"}))
+	at, version := time.Second, int64(1)
+	for range 60 {
+		if h.random.IntN(3) > 0 { // else together with the one before
+			at += time.Duration(h.random.IntN(6000)) * time.Millisecond
 		}
-		after := time.Duration(0) // together with the next one
-		if h.random.IntN(3) > 0 {
-			after = time.Duration(h.random.IntN(6000)) * time.Millisecond
-		}
-		if left > 0 {
-			s.In(after, disturb)
-			return
-		}
-		h.mu.Lock()
-		h.calm = true
-		h.mu.Unlock()
-		s.In(time.Hour, func() { require.Fail(t, "the worker is open", "%+v", s.state()) })
+		s.Perhaps(at, func() { h.disturb(s, s.state(), &version) })
 	}
-	s.At(time.Second, disturb)
+	s.Perhaps(time.Duration(h.random.Int64N(int64(at))), s.signal(api.SignalEnd, api.Control{Reason: "it is over"}))
+	s.Perhaps(at, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.calm = true
+	})
+	s.Perhaps(at+time.Hour, func() { require.Fail(t, "the worker is open", "%+v", s.state()) })
 	s.run(run)
 }
 

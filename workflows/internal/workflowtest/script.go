@@ -119,9 +119,10 @@ func (s *Script) Last() (at time.Duration) {
 
 // In adds an optional step after a while: what a fake does in the background may be pending when the workflow
 // completes.
-func (s *Script) In(d time.Duration, do func()) {
-	s.add(&step{at: s.Elapsed() + d, do: do, optional: true})
-}
+func (s *Script) In(d time.Duration, do func()) { s.Perhaps(s.Elapsed()+d, do) }
+
+// Perhaps adds an optional step at a time since Begin.
+func (s *Script) Perhaps(at time.Duration, do func()) { s.add(&step{at: at, do: do, optional: true}) }
 
 // add gives each step a moment of its own: the environment loses what is sent to a run in the moment in which that run
 // continues as new. A server does not.
