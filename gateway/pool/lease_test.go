@@ -40,20 +40,6 @@ func TestALeaseOutlastsTheRefusalOfWhoeverTriedItsNumberBefore(t *testing.T) {
 	}
 }
 
-// What the workflow answered before a checkin may arrive after it.
-func TestALeaseThatIsCheckedInWhileItIsVerifiedClosesNoWorker(t *testing.T) {
-	e := newEnv(t)
-	e.start(1)
-	granted, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err)
-	e.control.delay = func() {
-		require.NoError(t, errorOf(e.dispatcher.Checkin(t.Context(), granted.ID, lease.Operator, "", "")))
-	}
-	call := errorOf(e.dispatcher.Call(t.Context(), granted.ID, Request{Method: "echo", Body: []byte("1")}))
-	require.ErrorIs(t, call, api.ErrLeaseFenced)
-	e.echo()
-}
-
 // The client leaves while a call holds its checkin up, and checks in without the gateway.
 func TestACheckinThatIsGivenUpIsAskedAbout(t *testing.T) {
 	e := newEnv(t)
@@ -75,9 +61,12 @@ func TestACheckinThatIsGivenUpIsAskedAbout(t *testing.T) {
 	e.echo()
 }
 
-// The answer to a renewal, or to a question, may be older than a checkin that has come meanwhile.
+// The answer about a first call, to a renewal, or to a question, may be older than a checkin that has come meanwhile.
 func TestAnAnswerThatACheckinHasOvertakenClosesNoWorker(t *testing.T) {
 	for name, ask := range map[string]func(d *Dispatcher, u *upstream, id string){
+		"a first call": func(d *Dispatcher, _ *upstream, id string) {
+			require.ErrorIs(t, errorOf(d.Call(t.Context(), id, Request{Method: "echo", Body: []byte("1")})), api.ErrLeaseFenced)
+		},
 		"a renewal": func(d *Dispatcher, _ *upstream, id string) {
 			require.NoError(t, errorOf(d.Renew(t.Context(), id, lease.Operator, 0)))
 		},
@@ -92,12 +81,12 @@ func TestAnAnswerThatACheckinHasOvertakenClosesNoWorker(t *testing.T) {
 			u := e.dispatcher.poolState("p").upstreamOf(e.start(1))
 			granted, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me"})
 			require.NoError(t, err)
-			checkin := func() {
+			e.control.delay = func() {
 				require.NoError(t, errorOf(e.dispatcher.Checkin(t.Context(), granted.ID, lease.Operator, "", "")))
 			}
-			e.control.delay = checkin
 			ask(e.dispatcher, u, granted.ID)
 			require.Nil(t, locked(u.pool, func() *activeLease { return u.lease }))
+			e.echo()
 		})
 	}
 }
