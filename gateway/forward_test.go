@@ -89,11 +89,15 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	b := openThere(t)
 	a := openHere(t, b, 1)
 	held := a.heldCall("/v1/pools/p", "held")
-	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
-		got := a.ok("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, "3", api.HeaderTimeout, "30000")
+	echo := func(body, priority string) {
+		t.Helper()
+		got := a.ok("POST", "/v1/pools/p/call/echo", body, api.HeaderPriority, priority, api.HeaderTimeout, "30000")
 		require.Equal(t, body, string(got.body))
 		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
 		require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
+	}
+	for _, body := range []string{"hello", "", strings.Repeat("x", 1<<20)} {
+		echo(body, "3")
 	}
 	a.do("POST", "/v1/pools/p/call/fail", "[]").requireProblem(t, http.StatusInternalServerError, api.CodeWorkerError)
 	got := a.do("POST", "/v1/pools/p/call/headers", "[]", "X-Color", "red", api.HeaderSession, "s1",
@@ -110,8 +114,24 @@ func TestAWaitingCallGoesToAFreeWorkerOfAnotherHost(t *testing.T) {
 	a.release(a.file("there"))
 	require.Equal(t, "p/1", await(t, waiting).header.Get(api.HeaderWorker))
 	require.Equal(t, http.StatusOK, await(t, heldThere).status)
-	a.release(a.file("held"))
-	require.Equal(t, "p/0", await(t, held).header.Get(api.HeaderWorker))
+
+	// nobody grants leases: a client that no host can serve holds up no call
+	b.control.setDown(true)
+	client := a.waits("me", timeout.Milliseconds())
+	for range 5 {
+		echo("x", "0")
+	}
+	b.control.setDown(false)
+	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
+
+	// a queued call follows its worker to another host
+	following := a.queued("/v1/pools/p/workers/0/call/echo", "x")
+	require.NoError(t, syscall.Kill(a.processes.List()[0].Info().PID, syscall.SIGKILL))
+	require.NotEqual(t, http.StatusOK, await(t, held).status)
+	b.start(0, 2)
+	got = await(t, following)
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Equal(t, "2", got.header.Get(api.HeaderIncarnation))
 }
 
 // A forwarded call whose worker there takes no more starts again on another one, with the body that it has sent.
@@ -234,29 +254,6 @@ func TestWhoWaitsWithoutAnyWorkerIsServedByTheHostThatStartsOne(t *testing.T) {
 	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
 }
 
-func TestAClientThatNoHostCanServeHoldsUpNoCall(t *testing.T) {
-	t.Parallel()
-	b := openThere(t)
-	a := openHere(t, b, 1)
-	held := a.heldCall("/v1/pools/p", "held")
-	echo := func() {
-		t.Helper()
-		got := a.ok("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout,
-			fmt.Sprint((timeout / 2).Milliseconds()))
-		require.Equal(t, "p/1", got.header.Get(api.HeaderWorker))
-	}
-	echo()
-	b.control.setDown(true) // nobody grants leases
-	client := a.waits("me", timeout.Milliseconds())
-	for range 5 {
-		echo()
-	}
-	b.control.setDown(false)
-	require.Equal(t, "p/1", await(t, client).lease(t).Worker)
-	a.release(a.file("held"))
-	require.Equal(t, http.StatusOK, await(t, held).status)
-}
-
 func TestAClientWaitsForAHostThatCannotBeReachedFromHere(t *testing.T) {
 	t.Parallel()
 	a := openHere(t, nil, 0)
@@ -271,21 +268,6 @@ func TestAClientWaitsForAHostThatCannotBeReachedFromHere(t *testing.T) {
 		require.Equal(t, c.status, got.status, "%s", got.body)
 		require.Equal(t, c.code, got.problem.Code)
 	}
-}
-
-func TestAQueuedCallFollowsItsWorkerToAnotherHost(t *testing.T) {
-	t.Parallel()
-	b := openThere(t)
-	a := openHere(t, b, 1)
-	here := a.processes.List()[0]
-	held := a.heldCall("/v1/pools/p/workers/0", "held")
-	waiting := a.queued("/v1/pools/p/workers/0/call/echo", "x")
-	require.NoError(t, syscall.Kill(here.Info().PID, syscall.SIGKILL))
-	require.NotEqual(t, http.StatusOK, await(t, held).status)
-	b.start(0, 2)
-	got := await(t, waiting)
-	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
-	require.Equal(t, "2", got.header.Get(api.HeaderIncarnation))
 }
 
 func TestAClientWithoutAWaitOvertakesNoneThatWaits(t *testing.T) {
