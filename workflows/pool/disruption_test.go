@@ -35,10 +35,8 @@ func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 					p.requestRotationAt(5*time.Second+500*time.Millisecond, i) // said twice, meant once
 				}
 				p.At(time.Minute, func() {
-					for i, w := range p.status().Workers {
-						require.EqualValues(t, 2, w.Incarnation, "worker %d", i)
-						require.Equal(t, lifecycle.Ready, w.State)
-					}
+					require.Equal(t, []string{"0 ready #2 v1", "1 ready #2 v1", "2 ready #2 v1", "3 ready #2 v1", "4 ready #2 v1",
+						"5 ready #2 v1"}, slotsOf(p.status()))
 				})
 				p.runUntil(2*time.Minute, run)
 				require.Equal(t, budget, p.peak)
@@ -59,8 +57,7 @@ func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 	})
 	p.requestRotationAt(6*time.Second, 1)
 	p.At(10*time.Second, func() {
-		require.EqualValues(t, 1, p.status().Workers[0].Incarnation)
-		require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
+		require.Equal(t, []string{"0 ready #1 v1", "1 ready #2 v1"}, slotsOf(p.status()))
 	})
 	p.runUntil(20*time.Second, poolOf(2))
 }
@@ -168,9 +165,7 @@ func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
 	p.At(10*time.Minute, func() {
 		st := p.status()
 		require.Nil(t, st.Rollout, "the rollout is done")
-		require.Equal(t, lifecycle.Pending, st.Workers[0].State)
-		require.EqualValues(t, 2, st.Workers[1].Incarnation)
-		require.EqualValues(t, 2, st.Workers[2].Incarnation)
+		require.Equal(t, []string{"0 pending #2 v1", "1 ready #2 v1", "2 ready #2 v1"}, slotsOf(st))
 	})
 	p.runUntil(11*time.Minute, poolOf(3))
 }
@@ -185,9 +180,7 @@ func TestARolloutPassesByAWorkerThatCannotRestartYet(t *testing.T) {
 	p.signalAt(12*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "h", Files: []string{"main.py"}})
 	p.At(40*time.Second, func() {
 		require.Equal(t, []int{0}, p.status().Rollout.Waiting)
-		for _, w := range p.status().Workers[1:] {
-			require.EqualValues(t, 2, w.Incarnation)
-		}
+		require.Equal(t, []string{"1 ready #2 v1", "2 ready #2 v1"}, slotsOf(p.status())[1:])
 	})
 	p.runUntil(time.Minute, run)
 }

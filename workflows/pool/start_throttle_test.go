@@ -67,15 +67,6 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 	})
 }
 
-func TestANewSpecClosesTheBreaker(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
-	p.UpdateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
-	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.runUntil(20*time.Second, poolOf(2))
-	require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), 2)
-}
-
 func TestFailuresOfATrialFromBeforeARestartOfThePoolDoNotOpenTheBreakerAgain(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
@@ -92,26 +83,30 @@ func TestFailuresOfATrialFromBeforeARestartOfThePoolDoNotOpenTheBreakerAgain(t *
 	p.runUntil(time.Minute, poolOf(2))
 }
 
-func TestAPoolOfOneHasNoBreaker(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() { p.startsEnded(0, 9, 9) })
-	p.At(6*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.runUntil(20*time.Second, poolOf(1))
-	require.Empty(t, p.workers[0].timesOf(api.SignalStartsPaused))
-}
-
-func TestABreakerClosesWhenAllWorkersServeAgain(t *testing.T) {
-	p := newFakePool(t)
-	p.At(5*time.Second, func() {
-		p.workers[0].entry.State = lifecycle.Pending
-		p.startsEnded(0, 5, 5)
-	})
-	p.At(6*time.Second, func() {
-		require.NotEmpty(t, p.status().StartsPaused)
-		p.workers[0].report(lifecycle.Ready)
-	})
-	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
-	p.runUntil(20*time.Second, poolOf(2))
+func TestABreakerIsOpenUntilThereIsANewSpecOrAllServeAndAPoolOfOneHasNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		size, signals int
+		closes        func(*fakePool)
+	}{
+		"a new spec": {2, 2, func(p *fakePool) { p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")}) }},
+		"all serve":  {2, 2, func(p *fakePool) { p.workers[0].report(lifecycle.Ready) }},
+		"one worker": {1, 0, func(*fakePool) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newFakePool(t)
+			p.At(5*time.Second, func() {
+				p.workers[0].entry.State = lifecycle.Pending
+				p.startsEnded(0, 9, 9)
+			})
+			p.At(6*time.Second, func() {
+				require.Equal(t, c.size > 1, p.status().StartsPaused != "")
+				c.closes(p)
+			})
+			p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
+			p.runUntil(20*time.Second, poolOf(c.size))
+			require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), c.signals)
+		})
+	}
 }
 
 func TestStartsDoNotExceedTheRate(t *testing.T) {
