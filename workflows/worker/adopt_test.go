@@ -39,11 +39,7 @@ func (s *workerEnv) takenOver() (n int) {
 func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.startOn(onOneHost)
-	var lease, renewed api.Lease
-	s.At(time.Second, func() {
-		a := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 600_000})
-		s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
-	})
+	s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 600_000})
 	s.At(time.Minute, s.signal(api.SignalEpochEnded, inherited(1)))
 	s.At(time.Minute+30*time.Second, s.signal(api.SignalEpochEnded, inherited(1))) // workers are notified twice
 	s.At(2*time.Minute, func() {
@@ -53,12 +49,10 @@ func TestAWorkerContinuesWithAProcessThatTheNextAgentTookOver(t *testing.T) {
 		s.mu.Lock()
 		require.Len(t, s.watches, 1, "the worker claims its process")
 		s.mu.Unlock()
-		a := s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: lease.ID, TTLMS: 600_000})
-		s.In(time.Second, func() { renewed = *a.Value.(*api.Lease) })
 	})
+	renewed := s.UpdateAt(2*time.Minute, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: 600_000})
 	s.At(3*time.Minute, func() {
-		require.Equal(t, lease.ID, renewed.ID)
-		require.Equal(t, "unix:/new", renewed.Endpoint)
+		require.Equal(t, "unix:/new", renewed.Value.(*api.Lease).Endpoint)
 		require.EqualValues(t, 1, s.starts.Load())
 	})
 	// without a next agent
@@ -75,8 +69,6 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.startOn(onOneHost)
-			run := standalone()
-			run.Spec.Health.Checkpoint = spec.Duration(time.Minute)
 			var away atomic.Bool
 			away.Store(true)
 			s.slow = map[string]time.Duration{api.ActivityProbe: api.AgentAway}
@@ -101,7 +93,7 @@ func TestAProbeThatNoAgentTakesDoesNotEndAProcessThatWaitsForTheNextAgent(t *tes
 					require.EqualValues(t, 2, s.starts.Load(), "it does not wait for ever")
 				}
 			})
-			s.runThrough(run)
+			s.runThrough(rotating(func(sp *spec.Spec) { sp.Health.Checkpoint = spec.Duration(time.Minute) }))
 		})
 	}
 }
@@ -146,9 +138,7 @@ func TestAnExpiredLeaseIsResetByTheNextAgent(t *testing.T) {
 		s.ready(1)
 		require.Equal(t, 1, s.takenOver())
 	})
-	run := standalone()
-	run.Spec.Lease.OnExpiry = "reset"
-	s.runThrough(run)
+	s.runThrough(resettable())
 }
 
 // The next agent gets the order again; what the one before has ended comes with its answer.
@@ -197,9 +187,7 @@ func TestAnOrderThatFailedWithItsAgentIsGivenToTheNextOne(t *testing.T) {
 		"reset": {
 			func(s *workerEnv, order func() error) Run {
 				s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return api.ResetResult{}, order() }
-				run := standalone()
-				run.Spec.Lease.OnExpiry = "reset"
-				return run
+				return resettable()
 			},
 			func(s *workerEnv) { s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 5_000}) },
 		},

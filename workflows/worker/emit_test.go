@@ -57,9 +57,8 @@ func TestAWorkerEmitsItsHistoryOnceThroughAllItsRuns(t *testing.T) {
 	s.watchScript[1] = crash(3 * time.Second)
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 	s.At(2*time.Minute, s.cancel)
-	run := standalone()
-	run.ContinueEvery = 2
-	s.run(run)
+	s.every = 2
+	s.run(standalone())
 	require.Greater(t, s.runs, 3)
 	require.Equal(t, slices.DeleteFunc(s.history(), lifecycle.Transition.IsNote), s.transitions())
 }

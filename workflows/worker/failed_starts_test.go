@@ -129,9 +129,7 @@ func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 			})
 			s.At(time.Minute, s.signal(api.SignalRestart, api.Order{Reason: "new moon"}))
 			s.At(2*time.Minute, func() {
-				st := s.state()
-				require.Equal(t, lifecycle.Ready, st.State)
-				require.EqualValues(t, c.incarnation, st.Incarnation)
+				st := s.ready(c.incarnation)
 				require.Equal(t, c.inPlace, strings.Contains(st.LastRotation.Reason, "no host has capacity for a second process"))
 				require.Equal(t, c.inPlace, slices.Contains(s.events(), lifecycle.Drained))
 			})

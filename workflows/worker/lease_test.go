@@ -136,8 +136,7 @@ func TestARequestWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
 	})
 	s.At(5*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
 	s.At(6*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
-	s.At(7*time.Second, s.cancel)
-	s.run(standalone())
+	s.runThrough(standalone())
 	for _, e := range s.emitted {
 		if data, of := e.data.(api.LeaseEvent); of {
 			require.Less(t, len(data.Reason), 500, e.eventType)
@@ -189,8 +188,7 @@ func TestAWithdrawnCheckoutHoldsNoLease(t *testing.T) {
 		s.signal(api.SignalForceContinue, api.Control{})()
 	})
 	s.At(11*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
-	s.At(12*time.Second, s.cancel)
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
 }
 
@@ -238,8 +236,7 @@ func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 		returned = s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: hash})
 	})
 	s.At(5*time.Second, func() { require.Nil(t, s.state().Lease) })
-	s.At(6*time.Second, s.cancel)
-	s.run(standalone())
+	s.runThrough(standalone())
 	require.Equal(t, hash, taken.Value.(*api.Lease).TokenHash)
 	require.Equal(t, id(), again.Value.(*api.Lease).ID)
 	require.ErrorContains(t, guessed.Rejected, "alice")

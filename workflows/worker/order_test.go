@@ -138,9 +138,7 @@ func TestARestartThatArrivesTwiceDoesNotBringAFailedSpecBack(t *testing.T) {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 1, s.state().SpecVersion)
 	})
-	run := standalone()
-	run.Spec.Recovery.MaxConsecutiveFailures = 2
-	s.runThrough(run)
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 }))
 }
 
 // newestReport is the last of the worker's reports to its pool.
@@ -261,10 +259,9 @@ func TestARestartForgetsEarlierFailures(t *testing.T) {
 				require.Equal(t, lifecycle.Failed, s.state().State)
 				require.EqualValues(t, 5, s.state().Incarnation, "three failures more")
 			})
-			run := standalone()
-			run.Spec.Recovery.MaxConsecutiveFailures = 3
-			run.Spec.Recovery.BackoffInitial = spec.Duration(10 * time.Second)
-			s.runThrough(run)
+			s.runThrough(rotating(func(sp *spec.Spec) {
+				sp.Recovery.MaxConsecutiveFailures, sp.Recovery.BackoffInitial = 3, spec.Duration(10*time.Second)
+			}))
 		})
 	}
 }

@@ -38,8 +38,7 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 		})
 		s.At(11*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2"}))
 		s.At(12*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "the reset is a passed probe") })
-		s.At(13*time.Second, s.cancel)
-		s.run(resettable())
+		s.runThrough(resettable())
 		requireRefused(t, late, api.CodeLeaseFenced)
 		require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
 		require.Equal(t, []lifecycle.EventKind{

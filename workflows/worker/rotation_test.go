@@ -117,8 +117,7 @@ func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 
 func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 	s := newWorkerEnv(t)
-	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Minute) })
-	run.ContinueEvery = 50
+	s.every = 50
 	before := 0
 	s.At(400*time.Minute, func() { before = s.stateSize })
 	s.At(1005*time.Minute, func() {
@@ -126,14 +125,13 @@ func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 		require.Positive(t, before)
 		require.InEpsilon(t, before, s.stateSize, 0.05)
 	})
-	s.runThrough(run)
+	s.runThrough(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Minute) }))
 }
 
 func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 	throughRuns(t, []int{0, 1, 2, 3}, func(t *testing.T, s *workerEnv) {
 		s.At(80*time.Minute, func() {
-			require.EqualValues(t, 1, s.state().Incarnation)
-			require.Equal(t, lifecycle.Ready, s.state().State)
+			s.ready(1)
 			asked := s.signalsOf(api.SignalRotationRequest)
 			require.InDelta(t, 20/5, len(asked), 1, "it asks again every five minutes: a request or a grant may get lost")
 			for _, again := range asked {

@@ -138,9 +138,7 @@ func TestASuccessorThatIsLostWhileTheOldProcessStopsIsStartedAgain(t *testing.T)
 		s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: "b", Epoch: 1, Reason: "lost"})
 	})
 	s.At(2*time.Minute, func() {
-		st := s.state()
-		require.Equal(t, lifecycle.Ready, st.State, "a restart is no end that recovery.restart decides about")
-		require.EqualValues(t, 3, st.Incarnation)
+		s.ready(3) // a restart is no end that recovery.restart decides about
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
 		require.EqualValues(t, 3, s.metrics().CallsCut)
@@ -183,14 +181,10 @@ func TestASuccessorThatTheNextAgentTookOverTakesOver(t *testing.T) {
 				require.EqualValues(t, 2, s.starts.Load())
 				s.env.SignalWorkflow(api.SignalEpochEnded, ended) // workers are notified twice
 			})
-			var lease api.Lease
-			s.At(time.Minute+20*time.Second, func() {
-				require.EqualValues(t, 2, s.state().Incarnation)
-				a := s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
-				s.In(time.Second, func() { lease = *a.Value.(*api.Lease) })
-			})
+			s.At(time.Minute+20*time.Second, func() { require.EqualValues(t, 2, s.state().Incarnation) })
+			taken := s.UpdateAt(time.Minute+21*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 			s.At(2*time.Minute, func() {
-				require.Equal(t, "unix:/new", lease.Endpoint)
+				require.Equal(t, "unix:/new", taken.Value.(*api.Lease).Endpoint)
 				s.env.SignalWorkflow(api.SignalEpochEnded, api.EpochEnded{Host: host, Epoch: 2, Reason: "gone"})
 			})
 			s.At(3*time.Minute, func() {
