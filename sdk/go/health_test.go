@@ -14,7 +14,6 @@ import (
 )
 
 func TestAPingFailsWithTheErrorOfAHealthFunction(t *testing.T) {
-	fresh(t)
 	var well atomic.Bool
 	OnHealth(func(context.Context) error { return nil })
 	OnHealth(func(context.Context) error {
@@ -32,7 +31,6 @@ func TestAPingFailsWithTheErrorOfAHealthFunction(t *testing.T) {
 }
 
 func TestAHealthFunctionEndsWithTheWorker(t *testing.T) {
-	fresh(t)
 	running := make(chan struct{})
 	OnHealth(func(ctx context.Context) error {
 		close(running)
@@ -49,14 +47,12 @@ func TestAHealthFunctionEndsWithTheWorker(t *testing.T) {
 }
 
 func TestAWorkerReportsAtOnceThatItIsNotWell(t *testing.T) {
-	fresh(t)
 	require.ErrorContains(t, Unhealthy("no"), "after Run")
 	Method("report", func(_ context.Context, reason string) (any, error) { return nil, Unhealthy(reason) })
 	reports := make(chan string, 1)
 	host := serve(t, wire.Options{OnUnhealthy: func(reason string) { reports <- reason }})
 	for _, reason := range []string{"the GPU is gone", strings.Repeat("x", 5000)} {
-		_, err := host.Call(t.Context(), wire.Request{Method: "report", Payload: []byte(`"` + reason + `"`)})
-		require.NoError(t, err)
+		answered(t, host, wire.Request{Method: "report", Payload: []byte(`"` + reason + `"`)})
 		select {
 		case got := <-reports:
 			require.Equal(t, reason[:min(len(reason), wire.MaxReason)], got)

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// serve serves the default worker's methods to the host's end of a connection, until the test ends.
+// serve serves the default worker's methods to the host's end of a connection, until the test ends, which leaves none.
 func serve(t *testing.T, o wire.Options) *wire.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -23,6 +23,7 @@ func serve(t *testing.T, o wire.Options) *wire.Conn {
 	go func() { served <- newConnection(&program, theirs, theirs, Embedding{}).serve() }()
 	host := wire.NewFrames(ours, ours, o)
 	t.Cleanup(func() {
+		program = Worker{}
 		require.NoError(t, host.Close())
 		select {
 		case err := <-served:
@@ -35,15 +36,23 @@ func serve(t *testing.T, o wire.Options) *wire.Conn {
 	return host
 }
 
-// fresh gives the test a default worker of its own.
-func fresh(t *testing.T) {
+// answered is the text of a call that succeeds.
+func answered(t *testing.T, host *wire.Conn, request wire.Request) string {
 	t.Helper()
-	program = Worker{}
-	t.Cleanup(func() { program = Worker{} })
+	answer, err := host.Call(t.Context(), request)
+	require.NoError(t, err, "%s", request.Payload)
+	return string(answer.Payload)
+}
+
+// failed is how a call fails.
+func failed(t *testing.T, host *wire.Conn, request wire.Request) (failure *wire.RemoteError) {
+	t.Helper()
+	_, err := host.Call(t.Context(), request)
+	require.ErrorAs(t, err, &failure, "%s", request.Payload)
+	return failure
 }
 
 func TestAMethodTakesOneTypedArgument(t *testing.T) {
-	fresh(t)
 	type point struct{ X, Y int }
 	Method("point", func(_ context.Context, p point) (string, error) { return fmt.Sprint(p.X, ",", p.Y), nil })
 	Method("optional", func(_ context.Context, p *point) (bool, error) { return p == nil, nil })
@@ -69,26 +78,21 @@ func TestAMethodTakesOneTypedArgument(t *testing.T) {
 		{"sum", `[1,2,3]`, `6`, ""},
 		{"raw", `[1, 2]`, `"[1, 2]"`, ""},
 	} {
-		answer, err := host.Call(t.Context(), wire.Request{Method: c.method, Payload: []byte(c.payload)})
+		request := wire.Request{Method: c.method, Payload: []byte(c.payload)}
 		if c.fails == "" {
-			require.NoError(t, err, c.payload)
-			require.Equal(t, c.want, string(answer.Payload), c.payload)
+			require.Equal(t, c.want, answered(t, host, request), c.payload)
 			continue
 		}
-		var failure *wire.RemoteError
-		require.ErrorAs(t, err, &failure, c.payload)
+		failure := failed(t, host, request)
 		require.Equal(t, wire.CodeInvalidParams, failure.Code, c.payload)
 		require.Contains(t, failure.Message, c.fails)
 	}
 }
 
 func TestAPanicIsAnErrorAfterWhichTheProcessIsReplaced(t *testing.T) {
-	fresh(t)
 	Method("index", func(_ context.Context, n int) (int, error) { return []int{1}[n], nil })
 	host := serve(t, wire.Options{})
-	var failure *wire.RemoteError
-	_, err := host.Call(t.Context(), wire.Request{Method: "index", Payload: []byte("7")})
-	require.ErrorAs(t, err, &failure)
+	failure := failed(t, host, wire.Request{Method: "index", Payload: []byte("7")})
 	require.True(t, failure.Fatal)
 	require.Equal(t, "panic", failure.Type)
 	require.Contains(t, failure.Message, "index out of range")
@@ -101,7 +105,6 @@ type unencodable struct{}
 func (unencodable) MarshalJSON() ([]byte, error) { panic("no text") }
 
 func TestAnErrorThatPanicsEndsNothing(t *testing.T) {
-	fresh(t)
 	Method("nil", func(context.Context, any) (any, error) {
 		var failure *Error
 		return nil, failure
@@ -110,46 +113,33 @@ func TestAnErrorThatPanicsEndsNothing(t *testing.T) {
 		return nil, &Error{Message: "broken", Data: unencodable{}}
 	})
 	host := serve(t, wire.Options{})
-	var failure *wire.RemoteError
-	_, err := host.Call(t.Context(), wire.Request{Method: "nil"})
-	require.ErrorAs(t, err, &failure)
-	require.True(t, failure.Fatal, "it is a panic: %v", failure)
-	_, err = host.Call(t.Context(), wire.Request{Method: "data"})
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, "broken", failure.Message)
+	require.True(t, failed(t, host, wire.Request{Method: "nil"}).Fatal, "it is a panic")
+	require.Equal(t, "broken", failed(t, host, wire.Request{Method: "data"}).Message)
 }
 
 func TestAStreamThatHasReturnedSendsNothing(t *testing.T) {
-	fresh(t)
 	sends := make(chan func(int) error, 1)
 	Stream("early", func(_ context.Context, _ any, send func(int) error) error {
 		sends <- send
 		return send(1)
 	})
 	host := serve(t, wire.Options{})
-	answer, err := host.Call(t.Context(), wire.Request{Method: "early"})
-	require.NoError(t, err)
-	require.Equal(t, "1\n", string(answer.Payload))
+	require.Equal(t, "1\n", answered(t, host, wire.Request{Method: "early"}))
 	require.ErrorIs(t, (<-sends)(2), errOver)
-	_, err = host.Call(t.Context(), wire.Request{Method: "early"})
-	require.NoError(t, err)
+	answered(t, host, wire.Request{Method: "early"})
 }
 
 func TestALongErrorIsCutAndDelivered(t *testing.T) {
-	fresh(t)
 	Method("fail", func(context.Context, any) (any, error) {
 		return nil, &Error{Message: strings.Repeat("ü", 100_000), Code: "long", Data: strings.Repeat("x", 100_000)}
 	})
 	host := serve(t, wire.Options{})
-	var failure *wire.RemoteError
-	_, err := host.Call(t.Context(), wire.Request{Method: "fail"})
-	require.ErrorAs(t, err, &failure)
+	failure := failed(t, host, wire.Request{Method: "fail"})
 	require.Equal(t, "long", failure.Code)
 	require.Len(t, []rune(failure.Message), maxMessageText)
 }
 
 func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
-	fresh(t)
 	left := make(chan time.Duration, 1)
 	ended := make(chan error, 1)
 	Method("wait", func(ctx context.Context, _ any) (any, error) {
@@ -192,20 +182,14 @@ func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
 }
 
 func TestTooLargeIsAnErrorAndNoViolation(t *testing.T) {
-	fresh(t)
 	Raw("echo", func(_ context.Context, body []byte) ([]byte, error) { return append(body, '!'), nil })
 	host := serve(t, wire.Options{MaxMessage: 1000})
-	var failure *wire.RemoteError
-	_, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 1000)})
-	require.ErrorAs(t, err, &failure)
-	require.Equal(t, wire.CodeTooLarge, failure.Code)
-	answer, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 999)})
-	require.NoError(t, err)
-	require.Len(t, answer.Payload, 1000)
+	echo := func(n int) wire.Request { return wire.Request{Method: "echo", Payload: make([]byte, n)} }
+	require.Equal(t, wire.CodeTooLarge, failed(t, host, echo(1000)).Code)
+	require.Len(t, answered(t, host, echo(999)), 1000)
 }
 
 func TestTheHooksOfASuspensionTakeNoArguments(t *testing.T) {
-	fresh(t)
 	var seen []string
 	OnSuspend(func(context.Context) error { seen = append(seen, "suspend"); return nil })
 	OnResume(func(context.Context) error { seen = append(seen, "resume"); return errors.New("the model is gone") })
@@ -213,15 +197,14 @@ func TestTheHooksOfASuspensionTakeNoArguments(t *testing.T) {
 	hello, known := wire.HelloOf(host)
 	require.True(t, known)
 	require.ElementsMatch(t, []string{"worker.suspend", "worker.resume"}, hello.Methods)
-	_, err := host.Call(t.Context(), wire.Request{Method: "worker.suspend", Payload: []byte("[]")})
-	require.NoError(t, err)
-	_, err = host.Call(t.Context(), wire.Request{Method: "worker.resume", Payload: []byte("[]")})
-	require.ErrorContains(t, err, "the model is gone")
+	answered(t, host, wire.Request{Method: "worker.suspend", Payload: []byte("[]")})
+	failure := failed(t, host, wire.Request{Method: "worker.resume", Payload: []byte("[]")})
+	require.ErrorContains(t, failure, "the model is gone")
 	require.Equal(t, []string{"suspend", "resume"}, seen)
 }
 
 func TestMistakesOfTheProgramPanicAtOnce(t *testing.T) {
-	fresh(t)
+	t.Cleanup(func() { program = Worker{} })
 	Raw("echo", nil)
 	require.Panics(t, func() { Raw("echo", nil) }, "twice")
 	require.Panics(t, func() { Raw("", nil) })
@@ -239,7 +222,6 @@ func TestOutsideOfACallNamesAreEmpty(t *testing.T) {
 }
 
 func TestOnlyErrorsThatTheProgramDoesNotRaiseOnPurposeAreUnhandled(t *testing.T) {
-	fresh(t)
 	failures := map[string]error{
 		"coded": Errorf("nope", "no"), "wrapped": fmt.Errorf("wrapped: %w", Errorf("nope", "no")),
 		"fatal": Fatalf("the GPU is gone"), "host": ErrConflict, "plain": errors.New("no"),
@@ -254,16 +236,12 @@ func TestOnlyErrorsThatTheProgramDoesNotRaiseOnPurposeAreUnhandled(t *testing.T)
 		"coded": false, "wrapped": false, "fatal": false, "host": false, "missing": false, "plain": true, "panic": true,
 		"unencodable": true,
 	} {
-		_, err := host.Call(t.Context(), wire.Request{Method: name})
-		var failure *wire.RemoteError
-		require.ErrorAs(t, err, &failure, name)
-		require.Equal(t, want, failure.Unhandled, name)
+		require.Equal(t, want, failed(t, host, wire.Request{Method: name}).Unhandled, name)
 	}
 }
 
 // A host call ends with its connection, and so does one that a goroutine makes after that.
 func TestAHostCallEndsWithItsConnection(t *testing.T) {
-	fresh(t)
 	ended, asked := make(chan error, 2), make(chan struct{})
 	Method("ask", func(ctx context.Context, _ any) (any, error) {
 		err := FromContext(ctx).Host(ctx, "session.get", nil, nil)

@@ -15,7 +15,6 @@ import (
 )
 
 func TestAHandlerRunsInTheTraceOfItsCaller(t *testing.T) {
-	fresh(t)
 	recorder := tracetest.NewSpanRecorder()
 	before := otel.GetTracerProvider()
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
@@ -28,25 +27,20 @@ func TestAHandlerRunsInTheTraceOfItsCaller(t *testing.T) {
 	})
 	host := serve(t, wire.Options{})
 	traced := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	answer, err := host.Call(t.Context(), wire.Request{Method: "span", Headers: traced})
-	require.NoError(t, err)
-	_, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: traced, Payload: []byte("true")})
-	require.Error(t, err)
+	span := answered(t, host, wire.Request{Method: "span", Headers: traced})
+	failed(t, host, wire.Request{Method: "span", Headers: traced, Payload: []byte("true")})
 	spans := recorder.Ended()
 	require.Len(t, spans, 2)
 	require.Equal(t, "span", spans[0].Name())
 	require.Equal(t, "b7ad6b7169203331", spans[0].Parent().SpanID().String())
-	require.Equal(t, `"`+spans[0].SpanContext().SpanID().String()+`"`, string(answer.Payload), "the handler runs in it")
+	require.Equal(t, `"`+spans[0].SpanContext().SpanID().String()+`"`, span, "the handler runs in it")
 	require.Equal(t, codes.Error, spans[1].Status().Code)
 
 	unsampled := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
-	answer, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: unsampled})
-	require.NoError(t, err)
-	require.Equal(t, `"b7ad6b7169203331"`, string(answer.Payload), "the handler runs below its caller")
+	require.Equal(t, `"b7ad6b7169203331"`, answered(t, host, wire.Request{Method: "span", Headers: unsampled}),
+		"the handler runs below its caller")
 	for _, headers := range []map[string]string{nil, {"traceparent": "00-1-2-3"}} {
-		answer, err = host.Call(t.Context(), wire.Request{Method: "span", Headers: headers})
-		require.NoError(t, err)
-		require.Equal(t, `"0000000000000000"`, string(answer.Payload))
+		require.Equal(t, `"0000000000000000"`, answered(t, host, wire.Request{Method: "span", Headers: headers}))
 	}
 	require.Len(t, recorder.Ended(), 2)
 }
