@@ -45,6 +45,13 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 		require.Equal(t, []api.Outcome{api.OutcomeError}, worker.outcomes)
 	})
 	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
+
+	path = "/v1/leases/" + e.lease(0, "me").ID // a fatal error of the worker overrides its holder's outcome
+	fatal := e.do("POST", path+"/call/fatal", nil)
+	fatal.requireProblem(t, 500, api.CodeWorkerError)
+	require.True(t, fatal.problem.WorkerError.Fatal)
+	e.ok("DELETE", path+"?outcome=ok", nil)
+	require.Equal(t, api.OutcomeClose, e.outcome(0))
 }
 
 func TestUnknownLeaseIsVerifiedOnce(t *testing.T) {
@@ -139,13 +146,20 @@ func TestExpiredLeaseIsVerifiedAgain(t *testing.T) {
 	}, timeout, poll)
 }
 
-func TestOutageRejectsUnknownLeasesAndServesKnownOnes(t *testing.T) {
+// A worker whose lease is returned is free for others at once, and Temporal learns of it when it answers again.
+func TestAnOutageRejectsUnknownLeasesServesKnownOnesAndHasACheckinPassedOnLater(t *testing.T) {
 	e := parallel(t, 2)
-	known, fresh := e.lease(0, "one"), e.lease(1, "two")
-	e.ok("POST", "/v1/leases/"+known.ID+"/call/echo", "x")
+	known, fresh := "/v1/leases/"+e.lease(0, "one").ID, e.lease(1, "two")
+	e.ok("POST", known+"/call/echo", "x")
 	e.control.setDown(true)
-	e.ok("POST", "/v1/leases/"+known.ID+"/call/echo", "x")
+	e.ok("POST", known+"/call/echo", "x")
 	e.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+	e.do("DELETE", known, nil).requireProblem(t, 503, api.CodeUnavailable)
+	e.ok("POST", to(0, "echo"), "x")
+	e.do("POST", known+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
+	e.control.setDown(false)
+	require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
+	e.control.with("p/0", func(w *fakeWorker) { require.EqualValues(t, 2, w.usage.Requests) })
 }
 
 func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
@@ -176,15 +190,6 @@ func TestCheckinWaitsForCallsInFlight(t *testing.T) {
 	e.finish("a", held)
 	require.Equal(t, 200, await(t, back).status)
 	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, int64(1), worker.usage.Requests) })
-}
-
-func TestFatalWorkerErrorOverridesTheHoldersOutcome(t *testing.T) {
-	e, lease := openLeased(t)
-	a := e.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
-	a.requireProblem(t, 500, api.CodeWorkerError)
-	require.True(t, a.problem.WorkerError.Fatal)
-	e.ok("DELETE", "/v1/leases/"+lease.ID+"?outcome=ok", nil)
-	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, []api.Outcome{api.OutcomeClose}, worker.outcomes) })
 }
 
 func TestCheckoutTriesWorkersOfThisHostFirst(t *testing.T) {
@@ -277,21 +282,6 @@ func TestAProcessThatWasTakenOverIsClosedUntilItsWorkflowHasAnswered(t *testing.
 			}
 		})
 	}
-}
-
-// The worker is free for others at once, and Temporal learns of it when it answers again.
-func TestACheckinDuringAnOutageIsPassedOnLater(t *testing.T) {
-	e := parallel(t, 1)
-	lease := e.taken(pool.CheckoutRequest{Holder: "me"})
-	path := "/v1/leases/" + lease.ID + "~" + lease.Token
-	e.ok("POST", path+"/call/echo", "x")
-	e.control.setDown(true)
-	e.do("DELETE", path, nil).requireProblem(t, 503, api.CodeUnavailable)
-	e.ok("POST", "/v1/pools/p/call/echo", "x")
-	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
-	e.control.setDown(false)
-	require.Eventually(t, func() bool { return e.outcome(0) != "" }, timeout, poll)
-	e.control.with("p/0", func(w *fakeWorker) { require.EqualValues(t, 1, w.usage.Requests) })
 }
 
 func TestCheckoutWaitsForWaitMS(t *testing.T) {

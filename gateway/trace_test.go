@@ -108,6 +108,13 @@ func TestACallIsTracedFromItsClientToTheWorker(t *testing.T) {
 	require.Equal(t, "00-"+clientTrace+"-"+call.SpanContext().SpanID().String()+"-01", seen["traceparent"],
 		"the worker's spans are below the call's")
 	require.Equal(t, "vendor=1", seen["tracestate"])
+
+	s.Reset() // a call of this process has a span of its own
+	require.NoError(t, errorOf(e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})))
+	found := s.named("p/pid")
+	require.Len(t, found, 2)
+	require.Equal(t, found[1].SpanContext().SpanID(), found[0].Parent().SpanID())
+	require.False(t, found[1].Parent().IsValid())
 }
 
 func TestTheWaitForAWorkerIsASpan(t *testing.T) {
@@ -223,15 +230,6 @@ func TestARequestThatIsNotSampledCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { handle(nil, request) }))
 	require.Greater(t, served, 1000)
 	require.False(t, connection.unsampled.IsZero())
-}
-
-func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
-	e, s := openTraced(t, 1)
-	require.NoError(t, errorOf(e.gateway.CallPool(t.Context(), "p", pool.Request{Method: "pid"})))
-	found := s.named("p/pid")
-	require.Len(t, found, 2)
-	require.Equal(t, found[1].SpanContext().SpanID(), found[0].Parent().SpanID())
-	require.False(t, found[1].Parent().IsValid())
 }
 
 func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {

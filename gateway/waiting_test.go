@@ -215,16 +215,6 @@ func (e *env) demand() policy.Demand {
 	return policy.Demand{}
 }
 
-func TestACallWithoutAnyWorkerWaitsForOneAndIsDemand(t *testing.T) {
-	e := parallel(t, 0, following())
-	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
-	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Waiting: 1, NoWorkers: true} }, timeout, poll)
-	require.Equal(t, 4, e.gateway.Demand()[0].Spec.Scale.Max)
-	e.start(0, 1)
-	require.Equal(t, 200, await(t, call).status)
-	require.Eventually(t, func() bool { return e.demand() == policy.Demand{} }, timeout, poll)
-}
-
 func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 	e := parallel(t, 0, following())
 	call := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
@@ -237,8 +227,15 @@ func TestCallsThatWaitForAFirstWorkerAreReferredToItsHost(t *testing.T) {
 	require.Equal(t, []api.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
 }
 
-func TestDemandCountsCallsAndLeases(t *testing.T) {
-	e := parallel(t, 2, following())
+func TestACallWithoutAnyWorkerWaitsForOneAndDemandCountsCallsAndLeases(t *testing.T) {
+	e := parallel(t, 0, following())
+	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
+	require.Eventually(t, func() bool { return e.demand() == policy.Demand{Waiting: 1, NoWorkers: true} }, timeout, poll)
+	require.Equal(t, 4, e.gateway.Demand()[0].Spec.Scale.Max)
+	e.start(0, 1)
+	require.Equal(t, 200, await(t, first).status)
+	require.Eventually(t, func() bool { return e.demand() == policy.Demand{} }, timeout, poll)
+	e.start(1, 1)
 	call := e.heldCall("/v1/pools/p", "held")
 	lease := e.taken(pool.CheckoutRequest{Holder: "me", WaitMS: 5000})
 	require.Equal(t, policy.Demand{Calls: 1, Leases: 1}, e.demand())
