@@ -77,8 +77,7 @@ func testIDs(t *testing.T, s *storeEnv) {
 	for _, id := range []string{"a", strings.Repeat("x", sessions.MaxID), "user:42", "...", "a{b}c%20*?[]\\\"'~",
 		sessions.NewTemporaryID()} {
 		create(t, store, id, time.Minute)
-		got := get(t, store, id)
-		require.Equal(t, id, got.ID)
+		require.Equal(t, id, get(t, store, id).ID)
 		require.True(t, isLive(t, store, id))
 		require.NoError(t, store.Delete(t.Context(), id))
 	}
@@ -110,8 +109,7 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 		&sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})))
 	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
 	update(t, store, "c", "\"\\\u2028", deep)
-	got = get(t, store, "c")
-	require.Equal(t, deep, string(got.Data["\"\\\u2028"]))
+	require.Equal(t, deep, string(get(t, store, "c").Data["\"\\\u2028"]))
 }
 
 func testReportsWhatItRemoves(t *testing.T, s *storeEnv) {

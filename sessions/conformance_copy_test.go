@@ -90,8 +90,7 @@ func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
 		require.NoError(t, copyTo(t, store, session))
 	}
-	ids := idsOf(t, store)
-	require.Equal(t, []string{"a", "b", "c"}, ids)
+	require.Equal(t, []string{"a", "b", "c"}, idsOf(t, store))
 	create(t, store, "d", time.Hour)
 	require.False(t, isLive(t, store, "a"))
 	require.True(t, isLive(t, store, "b"))
@@ -121,8 +120,7 @@ func testPeek(t *testing.T, s *storeEnv) {
 	require.Equal(t, []string{"a"}, ids)
 	s.clock.advance(time.Millisecond)
 	require.Nil(t, peek(t, store, "a"))
-	ids = idsOf(t, store)
-	require.Empty(t, ids)
+	require.Empty(t, idsOf(t, store))
 }
 
 func testPutDuringUpdate(t *testing.T, s *storeEnv) {

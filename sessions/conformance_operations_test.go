@@ -31,8 +31,7 @@ func testCreate(t *testing.T, s *storeEnv) {
 	require.Equal(t, made.CreatedAt, made.LastAccessed)
 	require.Equal(t, spec.Duration(20*time.Minute), made.TTL)
 	require.Equal(t, raw("12345678901234567890.5"), made.Metadata[""])
-	got := get(t, store, "a")
-	requireSame(t, made, got)
+	requireSame(t, made, get(t, store, "a"))
 	empty := create(t, store, "b", time.Second)
 	require.NotNil(t, empty.Data)
 	require.NotNil(t, empty.Programs)
@@ -45,8 +44,7 @@ func testCreateExisting(t *testing.T, s *storeEnv) {
 	create(t, store, "a", time.Minute)
 	update(t, store, "a", "k", "1")
 	require.ErrorIs(t, errorOf(sessions.Create(t.Context(), store, &sessions.Session{ID: "a"})), api.ErrSessionExists)
-	got := get(t, store, "a")
-	require.Equal(t, raw("1"), got.Data["k"])
+	require.Equal(t, raw("1"), get(t, store, "a").Data["k"])
 	s.clock.advance(time.Minute)
 	require.Equal(t, int64(1), create(t, store, "a", time.Minute).Version, "an expired session does not occupy its id")
 }
@@ -81,8 +79,7 @@ func testUpdate(t *testing.T, s *storeEnv) {
 	want := made.Clone()
 	want.Data["k"], want.Programs["p"], want.Version, want.LastAccessed = raw("1"), raw("{}"), 2, s.clock.read().UTC()
 	requireSame(t, want, updated)
-	got := get(t, store, "a")
-	requireSame(t, want, got)
+	requireSame(t, want, get(t, store, "a"))
 	require.ErrorIs(t, errorOf(store.Update(t.Context(), "b", setData("k", "1"))), api.ErrSessionNotFound)
 }
 
@@ -103,8 +100,7 @@ func testFailedUpdate(t *testing.T, s *storeEnv) {
 			&api.Error{Code: api.CodeInvalid}},
 	} {
 		require.ErrorIs(t, errorOf(store.Update(t.Context(), "a", change.change)), change.want, name)
-		got := get(t, store, "a")
-		requireSame(t, made, got)
+		requireSame(t, made, get(t, store, "a"))
 	}
 }
 
@@ -117,10 +113,8 @@ func testIsolation(t *testing.T, s *storeEnv) {
 	got := get(t, store, "a")
 	require.Equal(t, raw("1"), got.Data["k"])
 	got.Data["more"] = raw("4")
-	updated := update(t, store, "a", "u", "5")
-	updated.Data["u"] = raw("6")
-	got = get(t, store, "a")
-	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "u": raw("5")}, got.Data)
+	update(t, store, "a", "u", "5").Data["u"] = raw("6")
+	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "u": raw("5")}, get(t, store, "a").Data)
 }
 
 func testDelete(t *testing.T, s *storeEnv) {
@@ -218,8 +212,7 @@ func testCancelledContext(t *testing.T, s *storeEnv) {
 	require.ErrorIs(t, errorOf(restored(ctx, store, s.foreign("c", time.Hour))), context.Canceled)
 	require.False(t, isLive(t, store, "b"))
 	require.False(t, isLive(t, store, "c"))
-	got := get(t, store, "a")
-	require.Empty(t, got.Data)
+	require.Empty(t, get(t, store, "a").Data)
 }
 
 func testClose(t *testing.T, s *storeEnv) {

@@ -39,10 +39,8 @@ func TestUnbindWorkerRemovesAllItsBindings(t *testing.T) {
 	}
 	table.UnbindWorker("p/1")
 	require.Equal(t, map[string]int{"p/0": 10, "p/2": 10}, table.Counts("p"))
-	_, found := table.Lookup("p", "1")
-	require.False(t, found)
-	_, found = table.Lookup("p", "2")
-	require.True(t, found)
+	require.Empty(t, table.Where("p", "1"))
+	require.Equal(t, "p/2", table.Where("p", "2"))
 }
 
 func TestTheLeastRecentlyUsedBindingIsEvictedAtMaxBindings(t *testing.T) {
@@ -52,10 +50,8 @@ func TestTheLeastRecentlyUsedBindingIsEvictedAtMaxBindings(t *testing.T) {
 		table.Put("p", fmt.Sprint(i), "p/0", always)
 	}
 	require.Equal(t, map[string]int{"p": MaxBindings}, table.Pools())
-	_, found := table.Lookup("p", "9")
-	require.False(t, found)
-	_, found = table.Lookup("p", "10")
-	require.True(t, found)
+	require.Empty(t, table.Where("p", "9"))
+	require.Equal(t, "p/0", table.Where("p", "10"))
 }
 
 func TestConcurrentUse(t *testing.T) {
