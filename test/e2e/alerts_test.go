@@ -115,12 +115,8 @@ func TestAlertsFireOnTheConditionsTheyName(t *testing.T) {
 	env.startPool(kept)
 	mustRequest(t, gateway, "POST", "/v1/pools/kept/call/remember", `["k", 1]`, "mine")
 
-	slow := spec.Default()
-	slow.Pool.Name, slow.Pool.Size, slow.Pool.Protocol, slow.Pool.Command = "slow", 1, spec.ProtocolNone, []string{"sleep",
-		"100000"}
-	slow.Start.Timeout, slow.Health.Timeout = spec.Duration(waitTimeout), spec.Duration(waitTimeout)
-	slow.Health.Kind, slow.Health.Command, slow.Health.Interval = spec.HealthExec, []string{"sleep",
-		"3"}, spec.Duration(100*time.Millisecond)
+	slow := shellSpec("slow", 1, "exec sleep 100000")
+	slow.Health.Command, slow.Health.Interval = []string{"sleep", "3"}, spec.Duration(100*time.Millisecond)
 	env.startPool(slow)
 
 	for _, query := range []string{ // an increase needs a count from before

@@ -243,6 +243,15 @@ func (env *testEnv) troubleSpec(name string, size int) spec.Spec {
 	return s
 }
 
+// shellSpec is the spec of a pool whose workers run a script, and are ready as soon as it runs.
+func shellSpec(name string, size int, script string, args ...string) spec.Spec {
+	s := patient(spec.Default())
+	s.Pool.Name, s.Pool.Size, s.Pool.Protocol = name, size, spec.ProtocolNone
+	s.Pool.Command = append([]string{"sh", "-c", script}, args...)
+	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	return s
+}
+
 // patient returns a spec with time-outs that no machine reaches: that it is busy is not a reason to fail a start, a
 // call or a probe.
 func patient(s spec.Spec) spec.Spec {

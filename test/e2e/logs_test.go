@@ -12,18 +12,13 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/cli"
 	"github.com/tempool/tempool/internal/logging/logtest"
-	"github.com/tempool/tempool/spec"
 )
 
 func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	env := newEnv(t)
 	first := env.startAgent("first", "--capacity", "1")
 	env.startAgent("second", "--capacity", "1")
-	s := patient(spec.Default())
-	s.Pool.Name, s.Pool.Size, s.Pool.Protocol = "talks", 2, spec.ProtocolNone
-	s.Pool.Command = []string{"sh", "-c", "echo hello from $TEMPOOL_WORKER; while :; do sleep 0.2; done"}
-	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
-	pool := env.startPool(s)
+	pool := env.startPool(shellSpec("talks", 2, "echo hello from $TEMPOOL_WORKER; while :; do sleep 0.2; done"))
 	contains := func(text *string, what string, args ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool {

@@ -26,10 +26,7 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	// hostProcesses sees the processes of concurrent runs of this test, too
 	m.host = fmt.Sprintf("shortlived-%d", os.Getpid())
 	m.agent = m.testEnv.startAgent(m.host)
-	m.spec = patient(spec.Default())
-	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "shortlived", 8, []string{"sleep",
-		"1000"}, spec.ProtocolNone
-	m.spec.Health.Kind, m.spec.Health.Command = spec.HealthExec, []string{"true"}
+	m.spec = shellSpec("shortlived", 8, "exec sleep 1000")
 	m.spec.Rotation.MaxUnavailable = m.spec.Pool.Size
 	m.pool = m.testEnv.startPool(m.spec)
 	const remembered, slackBytes = 1_500, 1_500_000

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -31,7 +32,7 @@ type situation struct {
 	// own is like act, for a pool that has a host of its name to itself.
 	own func(env *testEnv, p *tempool.Pool, a *agent)
 
-	status policy.Status
+	status policy.Status   // "" is healthy, and the two next are those of a pool whose workers are ready if they are ""
 	state  lifecycle.State // of worker 0
 	cause  string          // in its reason, or if it is in service in the pool's summary or alerts
 	advice string          // among what to do
@@ -235,6 +236,9 @@ func (env *testEnv) views(names, hosts []string) map[string]views {
 
 // disagreement is what one of the views says of a pool that it should not, or another does not; "" for nothing.
 func (s situation) disagreement(v views, d doctor, name string) string {
+	if s.status == "" {
+		s.status, s.state, s.cause = policy.StatusHealthy, cmp.Or(s.state, lifecycle.Ready), cmp.Or(s.cause, "is healthy")
+	}
 	report := v.status
 	if report.Overview.Status != s.status {
 		return fmt.Sprintf("pool status: %s", report.Overview.Summary)
@@ -355,16 +359,8 @@ func TestAllViewsTellTheSameOfEachSituation(t *testing.T) {
 
 // begin makes a situation in a pool of its name.
 func (env *testEnv) begin(name string, s situation, end string) {
-	shell := spec.Default()
-	shell.Pool.Name, shell.Pool.Size, shell.Pool.Protocol = name, max(1, s.size), spec.ProtocolNone
-	program := s.program
-	if program == "" {
-		program = "exec sleep 1000"
-	}
-	shell.Pool.Command = []string{"sh", "-c", program, end}
-	shell.Health.Kind, shell.Health.Command, shell.Health.Interval = spec.HealthExec, []string{"true"},
-		spec.Duration(time.Hour)
-	shell = patient(shell)
+	shell := shellSpec(name, max(1, s.size), cmp.Or(s.program, "exec sleep 1000"), end)
+	shell.Health.Interval = spec.Duration(time.Hour)
 	if s.set != nil {
 		s.set(&shell)
 	}
@@ -381,48 +377,44 @@ func (env *testEnv) begin(name string, s situation, end string) {
 	}
 }
 
+// failed is a pool whose only worker fails at its start, for a cause, until somebody restarts it.
+func failed(program, cause string, set ...func(*spec.Spec)) situation {
+	return situation{program: program, set: both(set...), status: policy.StatusDown, state: lifecycle.Failed,
+		cause: cause, advice: restartAdvice}
+}
+
 var situations = map[string]situation{
-	"healthy": {status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
-	"killed-once": {act: isKilled(1),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy"},
-	"killed-often": {act: isKilled(3),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "end unexpectedly"},
-	"template-fails": {set: both(runs("broken.py"), once, func(s *spec.Spec) { s.Start.Fork = true }),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "model file is missing", advice: restartAdvice},
+	"healthy":      {advice: policy.NothingToDo},
+	"killed-once":  {act: isKilled(1)},
+	"killed-often": {act: isKilled(3), advice: "end unexpectedly"},
+	"template-fails": failed("", "model file is missing", runs("broken.py"), once,
+		func(s *spec.Spec) { s.Start.Fork = true }),
 	"agent-gone": {own: func(_ *testEnv, _ *tempool.Pool, a *agent) { a.kill() },
 		status: policy.StatusDown, state: lifecycle.Pending, cause: "agent-gone", advice: "Start an agent"},
 	"host-drains": {own: func(env *testEnv, p *tempool.Pool, _ *agent) {
 		env.ctl(cli.ExitOK, "hosts", "drain", p.Name(), "--reason", "new kernel", "--no-wait")
 	}, status: policy.StatusDown, state: lifecycle.Pending, cause: "host-drains", advice: "tempool hosts undrain"},
 	"queue-full": {set: both(runs("trouble.py"), func(s *spec.Spec) { s.Queue.Size = 1 }), act: findNoWorker,
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "queue_full", advice: "pool scale queue-full 2"},
+		cause: "queue_full", advice: "pool scale queue-full 2"},
 	"leaks": {set: both(runs("leak.py"), func(s *spec.Spec) {
 		s.Pool.Env["LEAK"], s.Rotation.MaxMemory = "40", 80<<20
-	}), act: leaks,
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "Look for a leak"},
-	"dead-at-start": {program: "exit 3", set: both(once, handshake),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 3", advice: restartAdvice},
-	"dead-in-a-second": {program: "sleep 0.3; exit 4", set: once,
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 4", advice: restartAdvice},
-	"says-why": {program: "echo no licence >&2; exit 1", set: both(once, handshake),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "no licence", advice: restartAdvice},
-	"killed-itself": {program: "kill -SEGV $$", set: both(once, handshake),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "SIGSEGV", advice: restartAdvice},
-	"no-program": {set: both(once, func(s *spec.Spec) { s.Pool.Command = []string{"nosuch-program"} }),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "nosuch-program", advice: restartAdvice},
-	"no-folder": {set: both(once, func(s *spec.Spec) { s.Pool.Dir = "/nosuch-folder" }),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "/nosuch-folder", advice: restartAdvice},
-	"no-user": {set: both(once, func(s *spec.Spec) { s.Pool.User = "nosuch-user" }),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "nosuch-user", advice: restartAdvice},
-	"too-slow": {set: both(once, handshake, func(s *spec.Spec) { s.Start.Timeout = spec.Duration(2 * time.Second) }),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "start.timeout", advice: restartAdvice},
+	}), act: leaks, advice: "Look for a leak"},
+	"dead-at-start":    failed("exit 3", "code 3", once, handshake),
+	"dead-in-a-second": failed("sleep 0.3; exit 4", "code 4", once),
+	"says-why":         failed("echo no licence >&2; exit 1", "no licence", once, handshake),
+	"killed-itself":    failed("kill -SEGV $$", "SIGSEGV", once, handshake),
+	"no-program": failed("", "nosuch-program", once,
+		func(s *spec.Spec) { s.Pool.Command = []string{"nosuch-program"} }),
+	"no-folder": failed("", "/nosuch-folder", once, func(s *spec.Spec) { s.Pool.Dir = "/nosuch-folder" }),
+	"no-user":   failed("", "nosuch-user", once, func(s *spec.Spec) { s.Pool.User = "nosuch-user" }),
+	"too-slow": failed("", "start.timeout", once, handshake,
+		func(s *spec.Spec) { s.Start.Timeout = spec.Duration(2 * time.Second) }),
 	"slow": {set: both(handshake, never), status: policy.StatusDown, state: lifecycle.Starting},
 	"in-backoff": {program: "exit 3", set: both(handshake, longBackoff),
 		status: policy.StatusDown, state: lifecycle.Pending, cause: "failure 2 of 10"},
 	"finished": {program: "sleep 3", set: restarts(spec.RestartOnFailure),
 		status: policy.StatusDown, state: lifecycle.Finished, cause: "recovery.restart"},
-	"never-restarted": {program: "sleep 0.3; exit 5", set: restarts(spec.RestartNever),
-		status: policy.StatusDown, state: lifecycle.Failed, cause: "code 5", advice: restartAdvice},
+	"never-restarted": failed("sleep 0.3; exit 5", "code 5", restarts(spec.RestartNever)),
 	"drained": {act: workers("drain", "--reason", "disk swap"),
 		status: policy.StatusDown, state: lifecycle.Stopped, cause: "disk swap", advice: restartAdvice},
 	"half-drained": {size: 2, act: workers("drain", "--reason", "disk swap"),
@@ -431,41 +423,32 @@ var situations = map[string]situation{
 		status: policy.StatusDown, state: lifecycle.Suspended, cause: "night", advice: "tempool workers resume"},
 	"half-suspended": {size: 2, act: workers("suspend", "--reason", "night"),
 		status: policy.StatusShort, state: lifecycle.Suspended, cause: "night", advice: "tempool workers resume"},
-	"resumed": {act: then(workers("suspend"), workers("resume")),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
-	"restarted": {act: workers("restart"),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+	"resumed":   {act: then(workers("suspend"), workers("resume")), advice: policy.NothingToDo},
+	"restarted": {act: workers("restart"), advice: policy.NothingToDo},
 	"drains": {set: func(s *spec.Spec) { s.Rotation.DrainTimeout = spec.Duration(time.Hour) },
 		act: then(leases, workers("drain", "--no-wait")), status: policy.StatusDown, state: lifecycle.Draining},
 	"without-label": {set: func(s *spec.Spec) { s.Pool.Placement = "gpu" },
 		status: policy.StatusDown, state: lifecycle.Pending, cause: "gpu"},
 	"without-room": {size: 2, set: func(s *spec.Spec) { s.Pool.Placement = "tiny" },
 		status: policy.StatusShort, cause: "", advice: "--capacity"},
-	"scaled-up": {act: scales(3),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "3 of 3", advice: policy.NothingToDo},
+	"scaled-up": {act: scales(3), cause: "3 of 3", advice: policy.NothingToDo},
 	"rollout-halted": {act: applies(both(handshake, once, func(s *spec.Spec) { s.Pool.Command = []string{"false"} })),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "has halted", advice: "tempool pool apply"},
-	"rollout-under-way": {act: applies(both(handshake, never)),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "rolling restart is under way"},
-	"rollout-done": {act: applies(func(s *spec.Spec) { s.Pool.Env["NEW"] = "1" }),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+		cause: "has halted", advice: "tempool pool apply"},
+	"rollout-under-way": {act: applies(both(handshake, never)), cause: "rolling restart is under way"},
+	"rollout-done":      {act: applies(func(s *spec.Spec) { s.Pool.Env["NEW"] = "1" }), advice: policy.NothingToDo},
 	"stopping": {program: ignoresTERM, set: func(s *spec.Spec) { s.Pool.StopGrace = spec.Duration(time.Hour) },
 		act:    stops,
 		status: policy.StatusStopping, state: lifecycle.Stopping, cause: "is stopping",
 		advice: "the pool is stopping"},
 	"ignores-sigterm": {program: ignoresTERM, set: func(s *spec.Spec) { s.Pool.StopGrace = spec.Duration(time.Second) },
-		act:    workers("restart"),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: "end on SIGTERM"},
+		act: workers("restart"), advice: "end on SIGTERM"},
 	"starts-held": {size: 3, program: "exit 3", set: handshake,
 		status: policy.StatusDown, advice: "retried one at a time"},
-	"fails-calls": {set: runs("trouble.py"), act: failsCalls,
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "of its calls failed",
-		advice: "failing calls"},
+	"fails-calls": {set: runs("trouble.py"), act: failsCalls, cause: "of its calls failed", advice: "failing calls"},
 	"called": {set: runs("health.py"), act: func(env *testEnv, p *tempool.Pool) {
 		require.NoError(env.t, p.Call(env.t.Context(), "echo", []int{7}, nil))
-	}, status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
-	"leased": {act: leases,
-		status: policy.StatusHealthy, state: lifecycle.Busy, cause: "is healthy"},
+	}, advice: policy.NothingToDo},
+	"leased": {act: leases, state: lifecycle.Busy},
 	"bounded": {set: both(runs("hold.py"), func(s *spec.Spec) { s.Rotation.MaxMemory = 4 << 30 }),
-		status: policy.StatusHealthy, state: lifecycle.Ready, cause: "is healthy", advice: policy.NothingToDo},
+		advice: policy.NothingToDo},
 }
