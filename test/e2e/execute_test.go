@@ -47,7 +47,9 @@ func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.Raw
 // startUserWorker starts a Temporal worker for the user's workflows.
 func (env *testEnv) startUserWorker() {
 	env.t.Helper()
-	user := sdkworker.New(env.client.Temporal(), userTaskQueue, sdkworker.Options{})
+	user := sdkworker.New(env.client.Temporal(), userTaskQueue,
+		sdkworker.Options{WorkflowPanicPolicy: sdkworker.FailWorkflow})
+	user.RegisterWorkflow(leaseWorkflow)
 	user.RegisterWorkflowWithOptions(executeWorkflow, workflow.RegisterOptions{Name: "callPool"})
 	require.NoError(env.t, user.Start())
 	env.t.Cleanup(user.Stop)

@@ -3,8 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -97,30 +95,8 @@ func TestAWorkflowLeasesAWorker(t *testing.T) {
 	for _, host := range []string{"left", "right"} {
 		env.startAgent(host, "--capacity", "1")
 	}
-	user := sdkworker.New(env.client.Temporal(), userTaskQueue,
-		sdkworker.Options{WorkflowPanicPolicy: sdkworker.FailWorkflow})
-	user.RegisterWorkflow(leaseWorkflow)
-	require.NoError(t, user.Start())
-	t.Cleanup(user.Stop)
-	path := filepath.Join(t.TempDir(), "count.py")
-	require.NoError(t, os.WriteFile(path, []byte(`import collections, os
-import tempool
-
-calls = collections.Counter()
-
-@tempool.method
-def count(lease):
-    calls[lease] += 1
-    assert list(calls).index(lease) == len(calls) - 1, "a call under an older lease"
-    return calls[lease]
-
-@tempool.method
-def die():
-    os._exit(3)
-
-tempool.run()
-`), 0o600))
-	s := pythonSpec("leased", 2, path)
+	env.startUserWorker()
+	s := env.troubleSpec("leased", 2)
 	s.Lease.TTL = spec.Duration(40 * time.Second) // which its host renews in time, also if it stalls
 	l := leaseTest{env, env.startPool(s)}
 	before := l.free()

@@ -1,4 +1,5 @@
 """A worker that sleeps and fails on request. It appends a line to the file NOTES when a call begins or ends."""
+import collections
 import os
 import time
 
@@ -57,6 +58,16 @@ def fail(why):
 @tempool.method(raw=True)
 def noise(body):
     return bytes(range(256))
+
+
+calls = collections.Counter()
+
+
+@tempool.method
+def count(lease):
+    calls[lease] += 1
+    assert list(calls).index(lease) == len(calls) - 1, "a call under an older lease"
+    return calls[lease]
 
 
 @tempool.method
