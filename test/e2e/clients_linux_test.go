@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access/accesstest"
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/internal/need"
@@ -38,12 +37,9 @@ func TestTheAsynchronousClientsCallAPoolOfTwoHosts(t *testing.T) {
 			"--capacity", "5")
 	}
 	s := pythonSpec("called", 10, "called.py")
-	env.startPool(s)
-	view := env.waitFor(env.client.Pool("called"), "all workers have a gateway", func(v api.PoolWorkers) bool {
-		return v.Ready == 10 && !slices.ContainsFunc(v.Workers, func(w api.Worker) bool { return w.Endpoint == "" })
-	})
+	status := asked(env, env.startPool(s).Status)
 	var gateways []string
-	for _, w := range view.Workers {
+	for _, w := range status.Workers {
 		gateways = append(gateways, w.Endpoint)
 	}
 	slices.Sort(gateways)

@@ -2,13 +2,10 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -86,17 +83,18 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 			"--listen", net.JoinHostPort(m.its, "7460"), "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
 			"--capacity", "1")
 	}
-	client, err := tempool.Dial(t.Context(),
-		tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), GatewayToken: secret, GatewayTLS: trust})
-	require.NoError(t, err)
-	defer client.Close()
-	pool := echoSpec("span", 2)
-	env.startPool(pool)
+	through := func(token string, endpoints ...string) *tempool.Client {
+		c, err := tempool.Dial(t.Context(),
+			tempool.Options{Address: env.server.Address(), Gateways: endpoints, GatewayToken: token, GatewayTLS: trust,
+				Logger: newDiscardLogger()})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return c
+	}
+	client := through(secret)
+	status := asked(env, env.startPool(echoSpec("span", 2)).Status)
 	hosts := map[string]bool{}
-	view := env.waitFor(client.Pool("span"), "the roster has the endpoints", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Endpoint != "" && v.Workers[1].Endpoint != ""
-	})
-	for _, w := range view.Workers {
+	for _, w := range status.Workers {
 		hosts[w.Host] = true
 		require.Contains(t, endpoints, w.Endpoint)
 	}
@@ -108,14 +106,6 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 		return len(served) == 2
 	}, waitTimeout, 20*time.Millisecond, "calls reach both machines")
 
-	through := func(token, endpoint string) *tempool.Client {
-		c, err := tempool.Dial(t.Context(),
-			tempool.Options{Address: env.server.Address(), Gateways: []string{endpoint}, GatewayToken: token, GatewayTLS: trust,
-				Logger: newDiscardLogger()})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		return c
-	}
 	for _, endpoint := range endpoints { // each leases both workers, of which one is on the other machine
 		c := through(secret, endpoint)
 		var leases []*tempool.Lease
@@ -139,18 +129,8 @@ func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
 	first := through(secret, endpoints[0])
 	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "before the cut", nil))
 	machines[0].cut(port)
-	web := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}, Timeout: waitTimeout}
-	defer web.CloseIdleConnections()
 	controlPlane := func(is string) func() bool {
-		return func() bool {
-			response, err := web.Get(endpoints[0] + "/readyz")
-			if err != nil {
-				return false
-			}
-			defer response.Body.Close()
-			text, _ := io.ReadAll(response.Body)
-			return strings.Contains(string(text), `"control_plane":"`+is+`"`)
-		}
+		return func() bool { return client.CheckGateway(t.Context(), endpoints[0]).ControlPlane == is }
 	}
 	require.Eventually(t, controlPlane("lost"), waitTimeout, 200*time.Millisecond)
 	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "during the cut", nil),
