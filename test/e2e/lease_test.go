@@ -159,30 +159,6 @@ func (env *testEnv) acceptedEvents(id string) []*history.HistoryEvent {
 	return slices.DeleteFunc(events, func(e *history.HistoryEvent) bool { return repeated[e.GetEventId()] })
 }
 
-func eventsOfAnIdleWorker(env *testEnv) {
-	t := env.t
-	s := echoSpec("idle", 1)
-	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints per day with the default spec
-	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
-	env.startPool(s)
-	id := api.WorkerWorkflowID("idle", 0)
-	const skipped, counted = 2, 10 // checkpoints
-	var probes []int               // how many events there were when each activity was completed
-	for deadline := time.Now().Add(waitTimeout); len(probes) <= skipped+counted; sleep(t, 100*time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "%d checkpoints", len(probes))
-		probes = nil
-		for i, event := range env.acceptedEvents(id) {
-			if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
-				probes = append(probes, i)
-			}
-		}
-	}
-	each := float64(probes[skipped+counted]-probes[skipped]) / counted
-	perDay := each * float64(everyDay)
-	t.Logf("%.1f events for each checkpoint, %d checkpoints a day: %.0f events", each, everyDay, perDay)
-	require.LessOrEqual(t, perDay+500, 4000.0, "500 events remain for starts and stops")
-}
-
 func TestTheLifeOfALease(t *testing.T) {
 	oneHost(t, "host").atOnce(map[string]func(*testEnv){
 		"of a hundred concurrent checkouts one is granted": concurrentCheckouts,

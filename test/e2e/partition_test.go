@@ -113,6 +113,18 @@ func (l *link) carry(near net.Conn) {
 	_, _ = io.Copy(near, far)
 }
 
+func (env *testEnv) updatesOf(hosts []string) (n float64) {
+	for _, host := range hosts {
+		seen := readScrape(env.t, env.gatewayClient(host))
+		for _, name := range []string{"temporal_request_total", "temporal_long_request_total"} {
+			for _, m := range seen.series(name, "operation", "UpdateWorkflowExecution") {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // partition is how long a host is cut off at least; make soak uses 130 s, longer than any lease and any time-out.
 var partition = flag.Duration("partition", 0, "how long to cut a host off from Temporal, once its workers have moved")
 

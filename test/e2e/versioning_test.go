@@ -155,6 +155,17 @@ func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool 
 	return answered
 }
 
+// await receives a value, or fails the test.
+func await[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(waitTimeout):
+		require.FailNow(t, "timed out")
+	}
+	return value
+}
+
 // awaitMore waits until each count has grown by so much: what they count continues.
 func awaitMore(t *testing.T, what string, by int64, counts ...*atomic.Int64) {
 	t.Helper()

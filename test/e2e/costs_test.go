@@ -5,10 +5,57 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
+
+func TestAWorkerCostsFewEvents(t *testing.T) {
+	oneHost(t, "host").atOnce(map[string]func(*testEnv){
+		"until it is ready":     eventsUntilReady,
+		"a day without work":    eventsOfAnIdleWorker,
+		"a checkout under load": eventsOfACheckoutUnderLoad,
+	})
+}
+
+// A worker's workflow has twelve events when it is ready: its start (1), the task that starts the process (3), the
+// activity Start (3), the task that takes its result (3), a timer and the search attributes.
+func eventsUntilReady(env *testEnv) {
+	t := env.t
+	pool := env.startPool(echoSpec("thrifty", 3))
+	for slot := range 3 {
+		events := env.acceptedEvents(api.WorkerWorkflowID(pool.Name(), slot))
+		require.LessOrEqual(t, len(events), 12, "%v", events)
+	}
+	until(env, "the agent has not reported to the pool", pool.Status, func(s api.PoolStatus) bool {
+		return s.Ready == 3 && s.Workers[0].Host == "host" && s.Workers[0].PID > 0
+	})
+}
+
+func eventsOfAnIdleWorker(env *testEnv) {
+	t := env.t
+	s := echoSpec("idle", 1)
+	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints per day with the default spec
+	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
+	env.startPool(s)
+	id := api.WorkerWorkflowID("idle", 0)
+	const skipped, counted = 2, 10 // checkpoints
+	var probes []int               // how many events there were when each activity was completed
+	for deadline := time.Now().Add(waitTimeout); len(probes) <= skipped+counted; sleep(t, 100*time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "%d checkpoints", len(probes))
+		probes = nil
+		for i, event := range env.acceptedEvents(id) {
+			if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+				probes = append(probes, i)
+			}
+		}
+	}
+	each := float64(probes[skipped+counted]-probes[skipped]) / counted
+	perDay := each * float64(everyDay)
+	t.Logf("%.1f events for each checkpoint, %d checkpoints a day: %.0f events", each, everyDay, perDay)
+	require.LessOrEqual(t, perDay+500, 4000.0, "500 events remain for starts and stops")
+}
 
 // Calls of the pool keep all workers busy. A checkout costs what the lease costs, and calls cost nothing.
 func eventsOfACheckoutUnderLoad(env *testEnv) {
@@ -51,26 +98,3 @@ const (
 	// eventsOfACheckpoint are those of a timer and a probe.
 	eventsOfACheckpoint = 12
 )
-
-func (env *testEnv) updatesOf(hosts []string) (n float64) {
-	for _, host := range hosts {
-		seen := readScrape(env.t, env.gatewayClient(host))
-		for _, name := range []string{"temporal_request_total", "temporal_long_request_total"} {
-			for _, m := range seen.series(name, "operation", "UpdateWorkflowExecution") {
-				n += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return n
-}
-
-// await receives a value, or fails the test.
-func await[T any](t *testing.T, from <-chan T) (value T) {
-	t.Helper()
-	select {
-	case value = <-from:
-	case <-time.After(waitTimeout):
-		require.FailNow(t, "timed out")
-	}
-	return value
-}
