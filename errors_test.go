@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool/api"
 )
@@ -80,4 +81,14 @@ func TestAWorkflowThatNobodyServesIsUnavailable(t *testing.T) {
 	unserved := serviceerror.NewFailedPrecondition("no poller seen for task queue recently, worker may be down")
 	_, err := (&Client{temporal: failing(unserved)}).Pool("t").Status(t.Context())
 	require.ErrorIs(t, err, api.ErrUnavailable)
+}
+
+func TestAHostWithoutAWorkflowDoesNotExist(t *testing.T) {
+	c := newClient(&fakeTemporal{update: func(context.Context, client.UpdateWorkflowOptions) error {
+		return serviceerror.NewNotFound("workflow execution already completed")
+	}}, "default", Options{})
+	defer c.Close()
+	_, err := c.DrainHost(t.Context(), "nosuch", "")
+	require.EqualError(t, err, "invalid: no host nosuch; tempool hosts lists them")
+	require.ErrorIs(t, c.UndrainHost(t.Context(), "nosuch"), ErrInvalid)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -62,7 +63,8 @@ type Moved struct {
 
 // DrainHost has a host take no starts of workers, also by later agents of the host, and restarts its workers, which
 // then start on other hosts: at most rotation.max_unavailable of a pool at a time. It returns those workers, by pool,
-// without waiting for them, and may be repeated. If the error is not nil, some workers may stay.
+// without waiting for them, and may be repeated. If the error is not nil, some workers may stay. CodeInvalid means that
+// there is no such host, also for UndrainHost.
 func (c *Client) DrainHost(ctx context.Context, hostID, reason string) ([]Moved, error) {
 	reason = cmp.Or(reason, "no reason was given")
 	if err := c.setDraining(ctx, hostID, reason); err != nil {
@@ -93,8 +95,12 @@ func (c *Client) UndrainHost(ctx context.Context, hostID string) error {
 }
 
 func (c *Client) setDraining(ctx context.Context, hostID, reason string) error {
-	return c.update(ctx, api.HostWorkflowID(hostID), api.UpdateDrainHost, "drain host "+hostID,
+	err := c.update(ctx, api.HostWorkflowID(hostID), api.UpdateDrainHost, "drain host "+hostID,
 		api.DrainHostRequest{Reason: reason}, nil)
+	if is[*serviceerror.NotFound](err) {
+		return api.Errorf(api.CodeInvalid, "no host %s; tempool hosts lists them", hostID)
+	}
+	return err
 }
 
 // HostStatus returns the state of a host, as its workflow last recorded it.

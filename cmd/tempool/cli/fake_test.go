@@ -144,6 +144,9 @@ func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.Hos
 
 func (f *fakeControlPlane) DrainHost(_ context.Context, hostID, reason string) ([]tempool.Moved, error) {
 	f.record("drain host " + hostID + ": " + reason)
+	if hostID == "nosuch" {
+		return nil, api.Errorf(api.CodeInvalid, "no host nosuch")
+	}
 	return []tempool.Moved{{Pool: "p", Workers: []int{0}}}, nil
 }
 

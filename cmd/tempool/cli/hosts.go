@@ -92,9 +92,6 @@ replaced only when the next one is ready. A worker for which no other host has c
 		Example: `  tempool hosts drain web-1 --reason "new kernel"`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		host := args[0]
-		if err := a.checkHost(ctx, cp, host); err != nil {
-			return err
-		}
 		moved, err := send(ctx, a, func(ctx context.Context) ([]tempool.Moved, error) {
 			return cp.DrainHost(ctx, host, reasonWithOperator(reason))
 		})
@@ -157,9 +154,6 @@ func (a *app) undrainHostCommand() *cobra.Command {
 		Short:   "Let a host have new workers again",
 		Example: `  tempool hosts undrain web-1`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		if err := a.checkHost(ctx, cp, args[0]); err != nil {
-			return err
-		}
 		request, cancel := a.request(ctx)
 		defer cancel()
 		if err := cp.UndrainHost(request, args[0]); err != nil {
@@ -167,15 +161,6 @@ func (a *app) undrainHostCommand() *cobra.Command {
 		}
 		return a.printMessage(map[string]string{"host": args[0]}, "host %s takes new workers again", args[0])
 	})
-}
-
-// checkHost fails if there is no such host.
-func (a *app) checkHost(ctx context.Context, cp controlPlane, host string) error {
-	hosts, err := send(ctx, a, cp.Hosts)
-	if err == nil && !slices.ContainsFunc(hosts, func(h tempool.Host) bool { return h.ID == host }) {
-		err = api.Errorf(api.CodeInvalid, "no host %s; tempool hosts lists them", host)
-	}
-	return err
 }
 
 // hostRow is one host in tempool hosts.

@@ -46,7 +46,7 @@ b     lost   0      -              0/0        -         0      -          -     
 	require.Contains(t, r.err, "still has processes of 3 after 50ms (python/0, python/1, js/0)")
 	f.hosts[0].Heartbeat.Processes, f.heartbeat = nil, func() {}
 	fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
-	fail(t, f, "hosts", "drain", "nosuch")
+	require.Contains(t, fail(t, f, "hosts", "drain", "nosuch").err, "no host nosuch")
 	f.hosts[0].HeardAt = time.Time{} // its agent is silent, or it cannot be described
 	r = fail(t, f, "hosts", "drain", "a", "--wait-timeout", "50ms")
 	require.Contains(t, r.err, "after 50ms its agent has not reported that no process is left")

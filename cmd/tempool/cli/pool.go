@@ -46,21 +46,16 @@ func (a *app) poolStatusCommand() *cobra.Command {
   tempool pool status python -o json | jq .ready
   tempool pool status python -o json | jq -r '.report.recommendations[]'`,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		view, err := send(ctx, a, func(ctx context.Context) (poolView, error) { return viewOf(ctx, cp.Pool(args[0])) })
+		workers, err := send(ctx, a, cp.Pool(args[0]).Workers)
 		if err != nil {
 			return err
 		}
+		view := poolView{PoolWorkers: workers}
+		if !workers.Ended {
+			view.Report = new(policy.NewReport(workers, time.Now()))
+		}
 		return a.printResult(view, func(text *strings.Builder) { a.writeStatus(text, view) })
 	})
-}
-
-func viewOf(ctx context.Context, p pool) (poolView, error) {
-	workers, err := p.Workers(ctx)
-	if err != nil || workers.Ended {
-		return poolView{PoolWorkers: workers}, err
-	}
-	report := policy.NewReport(workers, time.Now())
-	return poolView{workers, &report}, nil
 }
 
 // writeStatus writes what tempool pool status shows: the pool, its workers, its problems and what to do, and the full

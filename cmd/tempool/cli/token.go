@@ -84,9 +84,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if file.Tokens == nil {
-			file.Tokens = []access.Token{}
-		}
+		file.Tokens = append([]access.Token{}, file.Tokens...) // [] in JSON
 		return a.printResult(file.Tokens, func(text *strings.Builder) {
 			tableOf(text, []string{"NAME", "POOLS", "RIGHTS", "CREATED"}, file.Tokens, func(t access.Token) []string {
 				created := "-"

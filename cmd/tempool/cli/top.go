@@ -154,11 +154,9 @@ func (r topRequests) wait(took time.Duration) tea.Cmd {
 
 func (r topRequests) restart(worker string) tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
-		pool, slot, err := api.ParseWorkerName(worker)
-		if err == nil {
-			_, err = r.cp.Pool(pool).Restart(ctx,
-				api.RestartRequest{Worker: &slot, Reason: "requested in tempool top", By: operator()})
-		}
+		pool, slot, _ := api.ParseWorkerName(worker) // of a roster
+		_, err := r.cp.Pool(pool).Restart(ctx,
+			api.RestartRequest{Worker: &slot, Reason: "requested in tempool top", By: operator()})
 		return topRestarted{worker, sentence(err)}
 	})
 }
@@ -167,9 +165,9 @@ func (r topRequests) restart(worker string) tea.Cmd {
 func (r topRequests) text(page topPage) tea.Cmd {
 	return r.command(func(ctx context.Context) tea.Msg {
 		var text strings.Builder
-		name, slot, err := api.ParseWorkerName(page.worker)
+		name, slot, _ := api.ParseWorkerName(page.worker) // of a roster
+		var err error
 		switch p := r.cp.Pool(name); {
-		case err != nil:
 		case page.kind == topLogs:
 			err = p.Logs(ctx, tempool.LogOptions{Worker: &slot, Tail: topLogLines}, func(line api.LogLine) {
 				fmt.Fprintf(&text, "%s #%d %s: %s\n", line.At.UTC().Format("15:04:05.000"), line.Incarnation, line.Stream,
