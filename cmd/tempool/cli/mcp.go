@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/cmd/tempool/ready"
@@ -135,9 +134,6 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 		if err := result.write(flags.dir); err != nil {
 			return err
 		}
-		for _, p := range result.Pools {
-			result.Servers[p.Pool] = newEntry(p.Pool, "http://"+worker.DefaultListen)
-		}
 		if flags.start {
 			if err := a.startImported(ctx, &result); err != nil {
 				return err
@@ -162,8 +158,7 @@ file beside it, N.env, which only you may read. Nothing is replaced: a file that
 func (a *app) importServers(paths []string, flags importFlags) (importResult, error) {
 	result := importResult{Pools: []importedPool{}, Skipped: map[string]string{},
 		clientEntries: clientEntries{map[string]clientEntry{}}}
-	inputs, lines := map[string]string{}, bufio.NewReader(a.in)
-	ask := func(input clientInput) (string, error) { return a.askInput(input, lines) }
+	m := importer{app: a, mode: flags.mode, answers: map[string]string{}, lines: bufio.NewReader(a.in)}
 	missing := slices.Clone(flags.only)
 	from := map[string]string{}
 	for _, path := range paths {
@@ -178,8 +173,7 @@ func (a *app) importServers(paths []string, flags importFlags) (importResult, er
 		if base := filepath.Base(workspace); flags.workspace == "" && (base == ".vscode" || base == ".cursor") {
 			workspace = filepath.Dir(workspace)
 		}
-		m := importer{path: path, workspace: workspace, mode: flags.mode, inputs: inputs, declared: config.Inputs,
-			ask: ask, warn: a.warn}
+		m.path, m.workspace, m.inputs = path, workspace, config.Inputs
 		servers := config.all()
 		for _, name := range slices.Sorted(maps.Keys(servers)) {
 			if len(flags.only) > 0 && !slices.Contains(flags.only, name) {
@@ -200,6 +194,7 @@ func (a *app) importServers(paths []string, flags importFlags) (importResult, er
 			}
 			from[p.Pool] = name + " in " + path
 			result.Pools = append(result.Pools, p)
+			result.Servers[p.Pool] = newEntry(p.Pool, "http://"+worker.DefaultListen)
 		}
 	}
 	if len(missing) > 0 {
@@ -207,23 +202,6 @@ func (a *app) importServers(paths []string, flags importFlags) (importResult, er
 			strings.Join(paths, ", "))
 	}
 	return result, nil
-}
-
-// askInput asks for what VS Code would; without a terminal, each answer is a line of the standard input.
-func (a *app) askInput(input clientInput, lines *bufio.Reader) (answer string, err error) {
-	fmt.Fprint(a.err, printable(cmp.Or(input.Description, input.ID)), ": ")
-	if file, isFile := a.in.(*os.File); input.Password && isFile && term.IsTerminal(int(file.Fd())) {
-		var secret []byte
-		secret, err = term.ReadPassword(int(file.Fd()))
-		fmt.Fprintln(a.err)
-		answer = string(secret)
-	} else {
-		answer, err = lines.ReadString('\n')
-	}
-	if err != nil {
-		return "", fmt.Errorf("${input:%s} has no answer; give a line for each on the standard input: %w", input.ID, err)
-	}
-	return cmp.Or(strings.TrimSpace(answer), input.Default), nil
 }
 
 // write writes the files of the pools, and none if one of them exists.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/term"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
@@ -124,14 +127,14 @@ func plainJSON(data []byte) []byte {
 	})
 }
 
-// importer makes the specs of pools of the servers in a configuration.
+// importer makes the specs of pools of the servers in configurations, one after another.
 type importer struct {
-	path, workspace string
+	*app
 	mode            string
-	inputs          map[string]string // answers
-	declared        []clientInput
-	ask             func(clientInput) (string, error)
-	warn            func(string)
+	answers         map[string]string // by the id of the input
+	lines           *bufio.Reader     // of the standard input
+	path, workspace string            // of the configuration
+	inputs          []clientInput     // that it declares
 }
 
 // importedPool is a pool made of a server, and the variables of its env_file.
@@ -294,18 +297,29 @@ func (m *importer) value(name string) (value string, private bool, err error) {
 	return value, true, nil
 }
 
-// input is the answer to a question of VS Code, which is asked once.
-func (m *importer) input(id string) (string, error) {
-	if answer, found := m.inputs[id]; found {
+// input is the answer to a question of VS Code, which is asked once; without a terminal, each answer is a line of the
+// standard input.
+func (m *importer) input(id string) (answer string, err error) {
+	if answer, found := m.answers[id]; found {
 		return answer, nil
 	}
-	i := slices.IndexFunc(m.declared, func(input clientInput) bool { return input.ID == id })
+	i := slices.IndexFunc(m.inputs, func(input clientInput) bool { return input.ID == id })
 	if i < 0 {
 		return "", fmt.Errorf("${input:%s} is not among inputs", id)
 	}
-	answer, err := m.ask(m.declared[i])
-	if err == nil {
-		m.inputs[id] = answer
+	input := m.inputs[i]
+	fmt.Fprint(m.err, printable(cmp.Or(input.Description, id)), ": ")
+	if file, isFile := m.in.(*os.File); input.Password && isFile && term.IsTerminal(int(file.Fd())) {
+		var secret []byte
+		secret, err = term.ReadPassword(int(file.Fd()))
+		fmt.Fprintln(m.err)
+		answer = string(secret)
+	} else {
+		answer, err = m.lines.ReadString('\n')
 	}
-	return answer, err
+	if err != nil {
+		return "", fmt.Errorf("${input:%s} has no answer; give a line for each on the standard input: %w", id, err)
+	}
+	m.answers[id] = cmp.Or(strings.TrimSpace(answer), input.Default)
+	return m.answers[id], nil
 }
