@@ -20,9 +20,9 @@ type Call struct {
 	Worker      string
 	Incarnation int64
 
-	sendsLines bool // its stream is lines of JSON
-
-	host func(ctx context.Context, method string, params, result any) error
+	conn       *connection
+	id         uint32 // 0 for a notification
+	sendsLines bool   // its stream is lines of JSON
 
 	mu       sync.Mutex
 	response map[string]string
@@ -75,7 +75,7 @@ func (c *Call) Programs() Programs { return Programs{c} }
 // Host makes a host call. params is encoded as JSON unless it is nil, and the answer decoded into result unless that is
 // nil. It fails with a *HostError if the host refuses.
 func (c *Call) Host(ctx context.Context, method string, params, result any) error {
-	return c.host(ctx, method, params, result)
+	return c.conn.hostCall(ctx, c.id, method, params, result)
 }
 
 // responseHeaders are the headers of the answer, counters included.
@@ -100,7 +100,7 @@ func (c *Call) reportCounts(ctx context.Context) error {
 	if len(counts) == 0 {
 		return nil
 	}
-	return c.host(ctx, wire.CountMethod, counts, nil)
+	return c.Host(ctx, wire.CountMethod, counts, nil)
 }
 
 // Name returns the worker's name, such as go/0; empty if Tempool did not start this program.

@@ -113,10 +113,7 @@ func (c callContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // newCall is the call of a request or notification, and its context.
 func (c *connection) newCall(ctx context.Context, f wire.Frame) (context.Context, *Call) {
-	call := &Call{Headers: f.Headers, Worker: c.of.Worker, Incarnation: c.of.Incarnation,
-		host: func(ctx context.Context, method string, params, result any) error {
-			return c.hostCall(ctx, f.ID, method, params, result)
-		}}
+	call := &Call{Headers: f.Headers, Worker: c.of.Worker, Incarnation: c.of.Incarnation, conn: c, id: f.ID}
 	return context.WithValue(ctx, callKey{}, call), call
 }
 

@@ -34,26 +34,26 @@ func (s *Session) Metadata() Entries { return Entries{s.call, "metadata"} }
 
 // Load returns the session.
 func (s *Session) Load(ctx context.Context) (state SessionState, err error) {
-	err = s.call.host(ctx, "session.get", nil, &state)
+	err = s.call.Host(ctx, "session.get", nil, &state)
 	return state, err
 }
 
 // Patch applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl atomically, and returns the new
 // session. A version above 0 makes it fail with ErrConflict if the session has another.
 func (s *Session) Patch(ctx context.Context, patch any, version int64) (state SessionState, err error) {
-	err = s.call.host(ctx, "session.update", update{patch, version}, &state)
+	err = s.call.Host(ctx, "session.update", update{patch, version}, &state)
 	return state, err
 }
 
 // Touch extends the session's life, and returns it.
 func (s *Session) Touch(ctx context.Context) (state SessionState, err error) {
-	err = s.call.host(ctx, "session.touch", nil, &state)
+	err = s.call.Host(ctx, "session.touch", nil, &state)
 	return state, err
 }
 
 // Delete deletes the session. The next use creates a new one with the same id.
 func (s *Session) Delete(ctx context.Context) error {
-	return s.call.host(ctx, "session.delete", nil, nil)
+	return s.call.Host(ctx, "session.delete", nil, nil)
 }
 
 type update struct {
@@ -96,7 +96,7 @@ func (e Entries) Set(ctx context.Context, key string, value any) error {
 		return fmt.Errorf("set %q of the session: %w", key, err)
 	}
 	if _, isObject := plain.(map[string]any); isObject { // a patch would merge the two objects
-		return e.change(ctx, key, func(any) (any, error) { return plain, nil })
+		return e.change(ctx, key, func(json.RawMessage) (any, error) { return plain, nil })
 	}
 	return e.patch(ctx, map[string]any{key: plain}, 0)
 }
@@ -115,10 +115,12 @@ func (e Entries) Update(ctx context.Context, patch any) error { return e.patch(c
 // Change sets a key to fn of its present value, which is T's zero value if it does not exist, and returns the result.
 // If another call changed the session first, fn runs again; after 16 attempts Change fails with ErrConflict.
 func Change[T any](ctx context.Context, e Entries, key string, fn func(old T) (T, error)) (result T, err error) {
-	err = e.change(ctx, key, func(old any) (any, error) {
+	err = e.change(ctx, key, func(old json.RawMessage) (any, error) {
 		var value T
-		if err := recode(old, &value); err != nil {
-			return nil, fmt.Errorf("decode %q of the session: %w", key, err)
+		if len(old) > 0 {
+			if err := json.Unmarshal(old, &value); err != nil {
+				return nil, fmt.Errorf("decode %q of the session: %w", key, err)
+			}
 		}
 		if result, err = fn(value); err != nil {
 			return nil, err
@@ -128,7 +130,7 @@ func Change[T any](ctx context.Context, e Entries, key string, fn func(old T) (T
 	return result, err
 }
 
-func (e Entries) change(ctx context.Context, key string, fn func(old any) (any, error)) error {
+func (e Entries) change(ctx context.Context, key string, fn func(old json.RawMessage) (any, error)) error {
 	for attempt := 1; ; attempt++ {
 		all, version, err := e.load(ctx)
 		if err != nil {
@@ -138,7 +140,7 @@ func (e Entries) change(ctx context.Context, key string, fn func(old any) (any, 
 		if err != nil {
 			return err
 		}
-		next, err := fn(old)
+		next, err := fn(all[key])
 		if err != nil {
 			return err
 		}
@@ -162,18 +164,15 @@ func (e Entries) change(ctx context.Context, key string, fn func(old any) (any, 
 }
 
 func (e Entries) load(ctx context.Context) (map[string]json.RawMessage, int64, error) {
-	var state SessionState
-	if err := e.call.host(ctx, "session.get", nil, &state); err != nil {
-		return nil, 0, err
-	}
+	state, err := (&Session{e}).Load(ctx)
 	if e.part == "metadata" {
-		return state.Metadata, state.Version, nil
+		return state.Metadata, state.Version, err
 	}
-	return state.Data, state.Version, nil
+	return state.Data, state.Version, err
 }
 
 func (e Entries) patch(ctx context.Context, patch any, version int64) error {
-	return e.call.host(ctx, "session.update", update{map[string]any{e.part: patch}, version}, nil)
+	return e.call.Host(ctx, "session.update", update{map[string]any{e.part: patch}, version}, nil)
 }
 
 // Programs are the programs of a session: anything JSON can represent, for all workers of the pool.
@@ -181,17 +180,17 @@ type Programs struct{ call *Call }
 
 // Put stores a program under an id, in place of an existing one.
 func (p Programs) Put(ctx context.Context, id string, program any) error {
-	return p.call.host(ctx, "programs.put", map[string]any{"id": id, "program": program}, nil)
+	return p.call.Host(ctx, "programs.put", map[string]any{"id": id, "program": program}, nil)
 }
 
 // Get decodes a program; it fails with ErrProgramNotFound if there is none with this id.
 func (p Programs) Get(ctx context.Context, id string, program any) error {
-	return p.call.host(ctx, "programs.get", map[string]string{"id": id}, program)
+	return p.call.Host(ctx, "programs.get", map[string]string{"id": id}, program)
 }
 
 // Delete deletes a program, if it exists.
 func (p Programs) Delete(ctx context.Context, id string) error {
-	return p.call.host(ctx, "programs.delete", map[string]string{"id": id}, nil)
+	return p.call.Host(ctx, "programs.delete", map[string]string{"id": id}, nil)
 }
 
 // toPlain is a value as JSON represents it; nil for an empty json.RawMessage.
@@ -207,14 +206,6 @@ func toPlain(value any) (plain any, err error) {
 	decoder.UseNumber() // a large integer keeps its digits
 	err = decoder.Decode(&plain)
 	return plain, err
-}
-
-func recode(from, to any) error {
-	text, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, to)
 }
 
 func isScalar(value any) bool {
