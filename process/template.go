@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -168,18 +168,9 @@ func (t *template) receive(deadline time.Time) (templateReply, error) {
 	if err := t.control.SetReadDeadline(deadline); err != nil {
 		return reply, err
 	}
-	var line []byte
-	for buffer := make([]byte, 4<<10); !strings.HasSuffix(string(line), "\n"); {
-		n, err := t.control.Read(buffer)
-		if err != nil {
-			return reply, err
-		}
-		if line = append(line, buffer[:n]...); len(line) > maxTemplateReply {
-			return reply, fmt.Errorf("it sent a line of more than %d bytes", maxTemplateReply)
-		}
-	}
-	if err := json.Unmarshal(line, &reply); err != nil {
-		return reply, fmt.Errorf("it sent no JSON: %w", err)
+	answer := json.NewDecoder(io.LimitReader(t.control, maxTemplateReply)) // nothing follows it before the next request
+	if err := answer.Decode(&reply); err != nil {
+		return reply, fmt.Errorf("it sent no JSON of at most %d bytes: %w", maxTemplateReply, err)
 	}
 	if reply.Error != "" {
 		return reply, errors.New(reply.Error)
