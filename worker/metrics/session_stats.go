@@ -23,17 +23,14 @@ func NewSessionStats() *SessionStats {
 		failures: sessionFailures.counterVec(), created: sessionsCreated.counterVec(), remove: sessionsRemoved.counterVec(),
 		moves: sessionMoves.counterVec(),
 	}
-	for _, result := range []string{moved, superseded} {
+	for _, result := range moveResults {
 		s.moves.WithLabelValues(result)
 	}
 	return s
 }
 
-// The results of a move.
-const (
-	moved      = "moved"
-	superseded = "superseded"
-)
+// moveResults say whether a session was bound as its move wanted.
+var moveResults = map[bool]string{true: "moved", false: "superseded"}
 
 // Opened starts the counts of a store at 0.
 func (s *SessionStats) Opened(store string) {
@@ -64,11 +61,7 @@ func (s *SessionStats) Removed(store string, why sessions.Removal, n int) {
 
 // Moved counts a session that was to be bound to another worker, and whether it was.
 func (s *SessionStats) Moved(done bool) {
-	result := superseded
-	if done {
-		result = moved
-	}
-	s.moves.WithLabelValues(result).Inc()
+	s.moves.WithLabelValues(moveResults[done]).Inc()
 }
 
 func (s *SessionStats) vectors() []prometheus.Collector {
