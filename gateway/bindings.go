@@ -23,7 +23,7 @@ func (g *Gateway) bindingRoutes() []route {
 
 func (g *Gateway) listBindings(_ context.Context, r *http.Request) (page api.SessionBindings, err error) {
 	query := r.URL.Query()
-	limit, err := numberIn(query, "limit", defaultListLimit, 1, api.MaxBindingsPage)
+	limit, err := integer(query, "limit", defaultListLimit, 1, api.MaxBindingsPage)
 	if err != nil {
 		return page, err
 	}

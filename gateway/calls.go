@@ -52,9 +52,8 @@ func (g *Gateway) releaseKey(w http.ResponseWriter, r *http.Request) error {
 
 // priorityOf is the priority of a call in the queue: what the client asks for, and may ask for.
 func priorityOf(r *http.Request) (int, error) {
-	priority, err := intHeader(r.Header, api.HeaderPriority, pool.DefaultPriority, pool.MinPriority,
-		pool.MaxPriority)
-	return min(int(priority), principalOf(r).MaxPriority), err
+	priority, err := integer(r.Header, api.HeaderPriority, pool.DefaultPriority, pool.MinPriority, pool.MaxPriority)
+	return min(priority, principalOf(r).MaxPriority), err
 }
 
 func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
@@ -167,7 +166,7 @@ func callRequest(r *http.Request, verb string,
 			wire.MaxMethod)
 	}
 	request.Key = r.Header.Get(api.HeaderKey)
-	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
+	ms, err := integer(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 	request.Headers, request.Trace = headersToWorker(r.Header), connectionOf(r).unsampled
 	return request, time.Duration(ms) * time.Millisecond, err
 }
@@ -284,17 +283,6 @@ func headersFromWorker(h http.Header, headers map[string]string) {
 	}
 }
 
-// intHeader reads a header that is an integer from least to most; unset is its value if the header is missing.
-func intHeader(h http.Header, name string, unset, least, most int64) (int64, error) {
-	return integer(h.Get(name), name, unset, least, most)
-}
-
-// numberIn is intHeader for a parameter of a query.
-func numberIn(query url.Values, name string, unset, least, most int) (int, error) {
-	n, err := integer(query.Get(name), name, int64(unset), int64(least), int64(most))
-	return int(n), err
-}
-
 // isSet reads a parameter of a query that is true or false; its name alone is true.
 func isSet(query url.Values, name string, unset bool) (bool, error) {
 	switch text := query.Get(name); {
@@ -309,15 +297,18 @@ func isSet(query url.Values, name string, unset bool) (bool, error) {
 	}
 }
 
-func integer(text, name string, unset, least, most int64) (int64, error) {
+// integer reads a header, or a parameter of a query, that is an integer from least to most; unset is its value if it is
+// missing.
+func integer[N int | int64](from interface{ Get(string) string }, name string, unset, least, most N) (N, error) {
+	text := from.Get(name)
 	if text == "" {
 		return unset, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
+	if err != nil || n < int64(least) || n > int64(most) {
 		return 0, api.Errorf(api.CodeInvalid, "%s is %q; it must be an integer from %d to %d", name, text, least, most)
 	}
-	return n, nil
+	return N(n), nil
 }
 
 // workerSandbox gives a page of a worker an origin of its own: it shares the gateway's address with the dashboard, and

@@ -163,7 +163,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, to api.Peer) e
 	}
 	trip := peer.Trip{Place: pool.Place{Peer: to}, Caller: peer.CallerOf(principalOf(r), name), Body: connectionOf(r).body}
 	if r.PathValue("method") != "" { // a call or a notification
-		ms, _ := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
+		ms, _ := integer(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
 		trip.Deadline = g.Deadline(name, time.Duration(ms)*time.Millisecond)
 		return g.peers.Forward(w, r, trip)
 	}
@@ -218,7 +218,7 @@ func (g *Gateway) orProblem(handle func(http.ResponseWriter, *http.Request) erro
 // for the first one. With queue=true a host without workers of its own asks, which may send one call to wait here.
 func (g *Gateway) getSlots(ctx context.Context, r *http.Request) (peer.Slots, error) {
 	pool, query := r.PathValue("pool"), r.URL.Query()
-	wait, err := numberIn(query, "wait_ms", 0, 0, int(maxSlotsWait.Milliseconds()))
+	wait, err := integer(query, "wait_ms", 0, 0, maxSlotsWait.Milliseconds())
 	if err != nil {
 		return peer.Slots{}, err
 	}

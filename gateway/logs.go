@@ -39,7 +39,7 @@ func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
 			return q, err
 		}
 	}
-	if q.tail, err = numberIn(query, "tail", -1, 0, MaxLogTail); err != nil { // without it the answer has all lines
+	if q.tail, err = integer(query, "tail", -1, 0, MaxLogTail); err != nil { // without it the answer has all lines
 		return q, err
 	}
 	if q.since, err = events.ParseSince(query.Get("since"), now); err != nil {

@@ -235,7 +235,7 @@ const (
 // listSessions is GET /v1/sessions. It does not extend the sessions' TTL.
 func (g *Gateway) listSessions(ctx context.Context, r *http.Request) (page tempool.SessionList, err error) {
 	query := r.URL.Query()
-	limit, err := numberIn(query, "limit", defaultListLimit, 1, maxListLimit)
+	limit, err := integer(query, "limit", defaultListLimit, 1, maxListLimit)
 	if err != nil {
 		return page, err
 	}

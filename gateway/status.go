@@ -124,9 +124,8 @@ func (g *Gateway) getSamples(_ context.Context, r *http.Request) ([]api.RecentSa
 }
 
 // getQueue is GET /v1/pools/{pool}/queue: how long the queue of the pool was at this gateway.
-func (g *Gateway) getQueue(_ context.Context, r *http.Request) (*api.RecentQueue, error) {
-	recent := g.RecentQueue(r.PathValue("pool"))
-	return &recent, nil
+func (g *Gateway) getQueue(_ context.Context, r *http.Request) (api.RecentQueue, error) {
+	return g.RecentQueue(r.PathValue("pool")), nil
 }
 
 // openAPI describes the routes.
