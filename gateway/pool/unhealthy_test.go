@@ -22,32 +22,38 @@ func TestConsecutiveFailedCallsDegradeThenReplace(t *testing.T) {
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	for name, c := range map[string]struct {
 		calls string // e: unhandled error, o: good, l: unhandled error of a call that had started before all others
-		want  []errorAction
+		want  string // after each call, d: degrade, r: replace, or nothing
 	}{
-		"too few":                   {"ee", []errorAction{keep, keep}},
-		"enough":                    {"eee", []errorAction{keep, keep, degrade}},
-		"as many again":             {"eeeeee", []errorAction{keep, keep, degrade, keep, keep, replace}},
-		"it is said once":           {"eeeeeeeee", []errorAction{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
-		"a good one between":        {"eeoee", []errorAction{keep, keep, keep, keep, keep}},
-		"a good one brings it back": {"eeeoeee", []errorAction{keep, keep, degrade, keep, keep, keep, degrade}},
-		"late ones count only once": {"eeelll", []errorAction{keep, keep, degrade, keep, keep, keep}},
-		"late ones and as many more": {"eeellleee",
-			[]errorAction{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+		"too few":                    {"ee", ".."},
+		"enough":                     {"eee", "..d"},
+		"as many again":              {"eeeeee", "..d..r"},
+		"it is said once":            {"eeeeeeeee", "..d..r..."},
+		"a good one between":         {"eeoee", "....."},
+		"a good one brings it back":  {"eeeoeee", "..d...d"},
+		"late ones count only once":  {"eeelll", "..d..."},
+		"late ones and as many more": {"eeellleee", "..d.....r"},
 	} {
 		var e callErrors
-		var got []errorAction
+		got := ""
 		for i, call := range c.calls {
 			started := at(i)
 			if call == 'l' {
 				started = start
 			}
-			got = append(got, e.count(call != 'o', started, at(i), limit))
+			switch tooMany := e.count(call != 'o', started, at(i), limit); {
+			case tooMany && e.replaced:
+				got += "r"
+			case tooMany:
+				got += "d"
+			default:
+				got += "."
+			}
 		}
 		require.Equal(t, c.want, got, name)
 	}
 	var off callErrors
 	for range 100 {
-		require.Equal(t, keep, off.count(true, start, start, 0))
+		require.False(t, off.count(true, start, start, 0))
 	}
 }
 

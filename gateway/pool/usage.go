@@ -130,35 +130,25 @@ type callErrors struct {
 	replaced bool      // as many failed again: no further call counts
 }
 
-// errorAction is what the calls of an incarnation require.
-type errorAction int
-
-const (
-	keep errorAction = iota
-	degrade
-	replace
-)
-
-// count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started
-// before the incarnation was degraded, and end after that, say nothing new.
-func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) errorAction {
+// count counts a call that was answered, unhandled or well, and reports whether there are too many; limit is
+// health.max_call_errors. Calls that had started before the incarnation was degraded, and end after that, say nothing
+// new.
+func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) bool {
 	switch {
 	case e.replaced, limit <= 0, started.Before(e.degraded):
-		return keep
+		return false
 	case !unhandled:
 		*e = callErrors{}
-		return keep
+		return false
 	}
 	if e.inRow++; e.inRow < limit {
-		return keep
+		return false
 	}
 	e.inRow = 0
-	if e.degraded.IsZero() {
+	if e.replaced = !e.degraded.IsZero(); !e.replaced {
 		e.degraded = now
-		return degrade
 	}
-	e.replaced = true
-	return replace
+	return true
 }
 
 // maxReason bounds what a reason quotes of an error, in bytes.
@@ -177,12 +167,11 @@ func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
 		}
 		unhandled = remote.Unhandled
 	}
-	action := u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors)
-	if action == keep {
+	if !u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors) {
 		return
 	}
 	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose "+
 		"(health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
 	u.closed[degraded] = reason
-	u.reportLocked(reason, action == replace)
+	u.reportLocked(reason, u.errors.replaced)
 }
