@@ -56,16 +56,19 @@ func TestAStreamOfMCPIsResumed(t *testing.T) {
 	require.Contains(t, again.after("data: "), `"id":"held","result":{"freed"`)
 
 	get := e.events("GET", "", session)
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 1 }, timeout, poll)
+	primed := get.after("id: ")
+	require.Empty(t, get.after("data: "), "an event to resume after")
 	tool("announce")
 	heard := get.after("id: ")
+	require.Equal(t, heard, e.events("GET", "", session, "Last-Event-ID", primed).after("id: "), "no event twice")
+	get = e.events("GET", "", session, "Last-Event-ID", heard)
 	get.stop()
 	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 0 }, timeout, poll)
 	tool("announce")
 	get = e.events("GET", "", session, "Last-Event-ID", heard)
 	require.Equal(t, strings.TrimSuffix(heard, "1")+"2", get.after("id: "))
 	require.Contains(t, get.after("data: "), "list_changed")
-	get = e.events("GET", "", session, "Last-Event-ID", strings.TrimSuffix(heard, "1")+"0")
+	get = e.events("GET", "", session, "Last-Event-ID", primed)
 	for _, number := range []string{"1", "2"} {
 		require.Equal(t, strings.TrimSuffix(heard, "1")+number, get.after("id: "), "what it has not acknowledged")
 	}
@@ -84,20 +87,15 @@ func TestAStreamOfMCPIsResumedAtANewAgent(t *testing.T) {
 	session := e.initialize()[1]
 	post := e.events("POST", mcpTool("hold", "{}"), session)
 	request := post.after("id: ")
-	get := e.events("GET", "", session)
-	require.Eventually(t, func() bool { return e.gateway.Snapshot().MCP["p"].Streams == 1 }, timeout, poll)
-	tool := func(name string) {
-		e.mcp("POST", mcpTool(name, "{}"), "Mcp-Session-Id", session, "Accept", "application/json")
-	}
-	defer tool("free")
-	tool("announce")
-	heard := get.after("id: ")
+	defer e.mcp("POST", mcpTool("free", "{}"), "Mcp-Session-Id", session, "Accept", "application/json")
+	heard := e.events("GET", "", session).after("id: ")
 
 	next := open(t, 2, withModern(t, spec.MCPSession), resumable, in)
 	again := next.events("GET", "", session, "Last-Event-ID", request)
 	require.Equal(t, 200, again.status)
 	require.Contains(t, again.after("data: "), `"id":1,"error":{"code":-32603`)
-	require.Equal(t, 200, next.events("GET", "", session, "Last-Event-ID", heard).status)
+	get := next.events("GET", "", session, "Last-Event-ID", heard)
+	require.NotEqual(t, heard, get.after("id: "), "it can be resumed, too, before there is anything in it")
 	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", session).body), "is lost")
 	require.Contains(t, string(next.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", session).body), `"pid"`)
 }
@@ -135,20 +133,14 @@ func TestAResumedStreamOfMCPAtAnotherHostEndsWithTheGateway(t *testing.T) {
 	there := openThere(t, servers...)
 	here := openHere(t, there, 0, servers...)
 	session := here.initialize()[1]
-	tool := func(name string) {
-		there.mcp("POST", mcpTool(name, "{}"), "Mcp-Session-Id", session, "Accept", "application/json")
-	}
-	get := here.events("GET", "", session)
-	require.Eventually(t, func() bool { return there.gateway.Snapshot().MCP["p"].Streams == 1 }, timeout, poll)
-	tool("announce")
-	heard := get.after("id: ")
+	heard := here.events("GET", "", session).after("id: ")
 	post := here.events("POST", mcpTool("hold", "{}"), session)
 	request := post.after("id: ")
-	get = here.events("GET", "", session, "Last-Event-ID", heard)
+	get := here.events("GET", "", session, "Last-Event-ID", heard)
 	post = here.events("GET", "", session, "Last-Event-ID", request)
 	left := background(func() error { return here.gateway.Leave(t.Context()) })
 	require.Empty(t, get.after("data: "), "it has ended")
-	tool("free")
+	there.mcp("POST", mcpTool("free", "{}"), "Mcp-Session-Id", session, "Accept", "application/json")
 	require.Contains(t, post.after("data: "), `"id":1,"result":{"freed"`)
 	require.NoError(t, await(t, left))
 }

@@ -309,11 +309,11 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	defer s.leave()
 	var out *reader
 	if last := r.Header.Get("Last-Event-ID"); last == "" {
-		out = s.stream(nil, nil, nil)
+		out = s.stream(nil, r.Header, nil)
 		s.mu.Lock()
 		s.openLocked(out.stream)
 		s.mu.Unlock()
-	} else if out, err = s.resume(last); err != nil {
+	} else if out, err = s.resume(last, r.Header); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context())

@@ -106,7 +106,7 @@ func (s *session) name(id string) {
 
 // stream returns the reader of a new stream for the client: of a request with this id, or for nil of a GET. It can be
 // resumed if the session has an id; the ids of its events have the session, the stream, the event and, of a request,
-// the request's id. h is the request's header, and cancel ends it.
+// the request's id. h is the header of the request or the GET, and cancel ends the request.
 func (s *session) stream(request json.RawMessage, h http.Header, cancel func()) *reader {
 	o := &stream{all: &s.streams, isGet: request == nil, plain: !accepts(h, typeSSE),
 		prime: h.Get(headerVersion) >= resumableVersion, cancel: cancel}
@@ -140,7 +140,7 @@ func OfRequest(id string) bool { return strings.Count(id, ".") == 3 }
 // resume returns a reader that continues after an event. That of a GET is of a new stream if its own was an earlier
 // agent's. A request's stream that has ended with an earlier agent ends with an error: the client must not take the
 // session for lost.
-func (s *session) resume(id string) (*reader, error) {
+func (s *session) resume(id string, h http.Header) (*reader, error) {
 	parts, tag := strings.Split(id, "."), s.streams.tag
 	if len(parts) < 3 || len(parts) > 4 || len(parts[0]) != len(tag) || parts[0][:ownerDigits] != tag[:ownerDigits] {
 		return nil, errUnknownEvent
@@ -154,7 +154,7 @@ func (s *session) resume(id string) (*reader, error) {
 	defer s.mu.Unlock()
 	out := s.streams.after(number, after, id)
 	if out == nil && len(parts) == 3 {
-		out = s.stream(nil, nil, nil)
+		out = s.stream(nil, h, nil)
 	}
 	if out != nil {
 		s.openLocked(out.stream)

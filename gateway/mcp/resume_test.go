@@ -24,7 +24,7 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	require.False(t, out.begin(), "a client of an older revision")
 	s.left(out)
 	resumes := func(after int64) bool {
-		again, err := s.resume(out.eventID(after))
+		again, err := s.resume(out.eventID(after), nil)
 		if err == nil {
 			s.left(again)
 		}
@@ -43,7 +43,7 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	require.True(t, resumes(3))
 	s.streams.expire(time.Now().Add(keptFor - time.Minute))
 	require.True(t, resumes(3))
-	late, err := s.resume(out.eventID(3))
+	late, err := s.resume(out.eventID(3), nil)
 	require.NoError(t, err)
 	s.streams.expire(time.Now().Add(keptFor + time.Minute))
 	messages, closed := late.take()
@@ -59,21 +59,21 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	for range 2 {
 		s.left(get)
 		require.Empty(t, s.streams.byNumber)
-		get, err = s.resume(heard)
+		get, err = s.resume(heard, nil)
 		require.NoError(t, err)
 	}
 	require.False(t, get.begin())
 	require.True(t, get.push([]byte("x")))
 	_, _ = get.take()
 	s.left(get)
-	get, err = s.resume(heard)
+	get, err = s.resume(heard, nil)
 	require.NoError(t, err)
 	messages, _ = get.take()
 	require.Equal(t, [][]byte{[]byte("x")}, messages, "sent to a connection that was broken")
 	require.Equal(t, strings.TrimSuffix(heard, "7")+"8", get.eventID(get.newest))
 	s.left(get)
 	s.streams.expire(time.Now().Add(keptFor + time.Minute))
-	get, err = s.resume(strings.TrimSuffix(heard, "7") + strconv.Itoa(math.MaxInt64))
+	get, err = s.resume(strings.TrimSuffix(heard, "7")+strconv.Itoa(math.MaxInt64), nil)
 	require.NoError(t, err)
 	require.NotEqual(t, heard, get.eventID(7), "no event can follow that one")
 	s.left(get)
@@ -91,7 +91,7 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	tag := s.streams.tag
 	for _, id := range []string{"", "1", "a.b.c", tag, tag + ".1", tag + ".0.0", tag + ".1.-1", tag + ".1.1.%",
 		tag + ".1.1.1.1", "x" + tag[1:] + ".1.1", tag[:ownerDigits] + "........" + ".1.1."} {
-		_, err := s.resume(id)
+		_, err := s.resume(id, nil)
 		require.Equal(t, errUnknownEvent, err, id)
 	}
 }
@@ -119,7 +119,7 @@ func TestConnectionsThatResumeAStreamAtOnce(t *testing.T) {
 		var connections sync.WaitGroup
 		for range 3 {
 			connections.Go(func() {
-				if again, err := s.resume(out.eventID(0)); assert.NoError(t, err) {
+				if again, err := s.resume(out.eventID(0), nil); assert.NoError(t, err) {
 					s.left(again)
 				}
 			})
@@ -157,7 +157,7 @@ func FuzzResume(f *testing.F) {
 		if !here {
 			tag = tag[:ownerDigits] + "AAAAAAAA"
 		}
-		got, err := s.resume(tag + "." + id)
+		got, err := s.resume(tag+"."+id, nil)
 		if err != nil {
 			require.Equal(t, errUnknownEvent, err)
 		} else if here && !got.isGet {
