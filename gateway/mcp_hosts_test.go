@@ -79,6 +79,13 @@ func recordOf(t *testing.T, store sessions.Store, session string) (record struct
 	return record
 }
 
+// knows adds a worker of another host to what the control plane of e knows.
+func (e *env) knows(slot int, other *env) {
+	worker := api.WorkerName("p", slot)
+	e.control.add(worker, 1)
+	e.control.with(worker, func(w *fakeWorker) { w.host, w.endpoint = other.config.HostID, other.gateway.Endpoint() })
+}
+
 const mcpInitialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 
 // Of two hosts that continue a session of a dead one at once, one does, and the other one's clients reach it there. So
@@ -103,6 +110,8 @@ func TestOneHostContinuesASessionOfMCP(t *testing.T) {
 	require.Equal(t, 1, here.gateway.MCPSessions()["p"]+there.gateway.MCPSessions()["p"])
 	require.Equal(t, await(t, call(here)), await(t, call(there)))
 
+	dead.knows(8, here)
+	dead.knows(9, there)
 	require.Equal(t, 202, dead.mcp("POST", mcpInitialized, session...).status)
 	require.Empty(t, dead.gateway.MCPSessions())
 	require.Eventually(t, func() bool { return dead.outcome(0) == api.OutcomeClose }, timeout, poll)
@@ -145,4 +154,31 @@ func TestAHostThatRefusesKeepsItsSessionsOfMCP(t *testing.T) {
 
 	require.NoError(t, there.gateway.Close(t.Context()))
 	require.Eventually(t, func() bool { return strings.Contains(string(call().body), "is lost") }, timeout, poll)
+}
+
+// A host that was taken for dead learns with the next renewal of a lease that another one has continued its session,
+// which gets what its client says meanwhile.
+func TestAHostThatWasNotDeadLearnsWhoHasItsSessionsOfMCP(t *testing.T) {
+	t.Parallel()
+	store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+	dead := open(t, 2, on("dead", store)...)
+	here := openHere(t, nil, 2, on("here", store)...)
+	var all []string
+	for range 2 {
+		session := dead.mcp("POST", mcpInitialize).header.Get("Mcp-Session-Id")
+		require.Contains(t, string(here.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", session).body), "is lost")
+		all = append(all, session)
+	}
+	dead.knows(9, here)
+	require.Equal(t, 202, dead.mcp("POST", mcpInitialized, "Mcp-Session-Id", all[0]).status)
+	require.True(t, recordOf(t, store, all[0]).Initialized)
+	require.Equal(t, "here", recordOf(t, store, all[0]).Host)
+	require.Equal(t, 1, dead.gateway.MCPSessions()["p"])
+
+	dead.gateway.mcp.Check(time.Now().Add(dead.spec.Lease.TTL.D() / 2))
+	require.Eventually(t, func() bool { return len(dead.gateway.MCPSessions()) == 0 }, timeout, poll)
+	require.Eventually(t, func() bool {
+		return dead.outcome(0) == api.OutcomeClose && dead.outcome(1) == api.OutcomeClose
+	}, timeout, poll)
+	require.Equal(t, 2, here.gateway.MCPSessions()["p"])
 }

@@ -52,7 +52,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	f.out = out.stream
 	if !e.begin(f) {
 		e.complete(f)
-		return errEnded
+		return e.post(w, r, q) // it may be another host's by now
 	}
 	if !e.run(func() {
 		defer context.AfterFunc(e.life, f.cancel)()

@@ -290,6 +290,10 @@ func (e *Endpoint) post(w http.ResponseWriter, r *http.Request, q Request) error
 		}
 	case m.ID == nil:
 		e.notify(r.Context(), s, m)
+		if !s.enter() { // it may be another host's by now, whose process has not heard of it
+			return e.post(w, r, q)
+		}
+		s.leave()
 	default:
 		return e.request(w, r, q, s, m)
 	}

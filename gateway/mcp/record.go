@@ -27,6 +27,8 @@ const (
 	// maxParams bounds the params of initialize, in bytes: the session keeps them.
 	maxParams = 64 << 10
 	// recordShare is the part of mcp.park after which the record of a session in use is written again, so that it stays.
+	// That of one with a process is with each renewal of its lease, so that a host which was taken for dead learns soon
+	// that another one has continued the session.
 	recordShare = 8
 )
 
@@ -90,10 +92,11 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 	}
 	if first, is := errors.AsType[taken](err); is {
 		e.drop(s, first.Error()) // it has taken this one for dead
-	} else if err != nil {
+	} else if err != nil && !s.unsaved {
 		e.config.Logger.Warn("an MCP session is not in the session store: it ends with this agent, or when it is idle",
 			"pool", s.pool, "error", err)
 	}
+	s.unsaved = err != nil
 }
 
 func (s *session) isSaved() bool {

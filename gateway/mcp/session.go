@@ -45,6 +45,7 @@ type session struct {
 	call                pool.Request    // whose process it is: the principal as the key, and headers of initialize
 	acquiring           chan struct{}   // has a token while a process is being acquired
 	saving              sync.Mutex      // held while its record is written
+	unsaved             bool            // the last write has failed; guarded by saving
 
 	streams streams
 
@@ -268,14 +269,14 @@ func (e *Endpoint) check(s *session, now time.Time) {
 	s.mu.Lock()
 	idle := s.uses == 0 && now.Sub(s.used) > s.mcp.Idle.D()
 	s.ended = s.ended || idle // no request enters it any more
-	parks := !s.savedAt.IsZero()
-	save := parks && now.Sub(s.savedAt) > s.mcp.Park.D()/recordShare
-	if save {
-		s.savedAt = now
-	}
 	id, renew := s.lease, s.lease != "" && now.After(s.renewAt)
 	if renew {
 		s.renewAt = now.Add(s.renewEvery)
+	}
+	parks := !s.savedAt.IsZero()
+	save := parks && (renew || now.Sub(s.savedAt) > s.mcp.Park.D()/recordShare)
+	if save {
+		s.savedAt = now
 	}
 	var unheard []wire.Incoming
 	s.waiting = slices.DeleteFunc(s.waiting, func(u undelivered) bool {
