@@ -182,3 +182,17 @@ func TestAHostThatWasNotDeadLearnsWhoHasItsSessionsOfMCP(t *testing.T) {
 	}, timeout, poll)
 	require.Equal(t, 2, here.gateway.MCPSessions()["p"])
 }
+
+// A host without a worker of the pool leaves the session of a dead one to a host with one.
+func TestAHostWithoutWorkersContinuesNoSessionOfMCP(t *testing.T) {
+	t.Parallel()
+	store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+	session := open(t, 1, on("dead", store)...).initialize()
+	there := openThere(t, on("there", store)...)
+	here := openHere(t, there, 0, on("here", store)...)
+	for _, says := range []string{"is lost", `"pid"`} {
+		require.Contains(t, string(here.mcp("POST", mcpTool("pid", "{}"), session...).body), says)
+	}
+	require.Equal(t, "there", recordOf(t, store, session[1]).Host)
+	require.Empty(t, here.gateway.MCPSessions())
+}

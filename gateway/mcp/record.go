@@ -181,6 +181,12 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		return nil, errUnknown
 	}
 	if host != e.config.HostID {
+		if !e.config.Pool.HasWorkers(q.Pool) { // then it is for a host with some, unless they are yet to start, perhaps here
+			err := e.config.Pool.Locate(ctx, q.Pool, "")
+			if err != nil && api.CodeOf(err) != api.CodeWorkerNotFound {
+				return nil, err
+			}
+		}
 		if err := e.claim(ctx, store, q.Pool, id, host); err != nil {
 			return nil, err
 		}
