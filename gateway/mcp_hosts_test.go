@@ -196,3 +196,53 @@ func TestAHostWithoutWorkersContinuesNoSessionOfMCP(t *testing.T) {
 	require.Equal(t, "there", recordOf(t, store, session[1]).Host)
 	require.Empty(t, here.gateway.MCPSessions())
 }
+
+// toldStore says when it has changed or deleted a session.
+type toldStore struct {
+	sessions.Store
+	done chan struct{}
+}
+
+func (s toldStore) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (*sessions.Session, error) {
+	defer s.tell()
+	return s.Store.Update(ctx, id, change)
+}
+
+func (s toldStore) Delete(ctx context.Context, id string) error {
+	defer s.tell()
+	return s.Store.Delete(ctx, id)
+}
+
+func (s toldStore) tell() { s.done <- struct{}{} }
+
+// A host that was taken for dead neither deletes the record of a session that another one has continued, nor writes it
+// again once the session has ended there.
+func TestARecordOfMCPIsThatOfOneHost(t *testing.T) {
+	t.Parallel()
+	store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+	told := toldStore{store, make(chan struct{}, 100)}
+	dead := open(t, 1, on("dead", told)...)
+	here := openHere(t, nil, 1, on("here", store)...)
+	begin := func() []string {
+		session := dead.initialize()
+		require.Contains(t, string(here.mcp("POST", mcpTool("pid", "{}"), session...).body), "is lost")
+		for len(told.done) > 0 {
+			<-told.done
+		}
+		return session
+	}
+	session := begin()
+	require.Equal(t, 204, dead.mcp("DELETE", "", session...).status)
+	await(t, told.done)
+	require.Equal(t, "here", recordOf(t, store, session[1]).Host)
+	require.Equal(t, 200, here.mcp("POST", mcpTool("pid", "{}"), session...).status)
+	require.Equal(t, 204, here.mcp("DELETE", "", session...).status)
+
+	session = begin()
+	require.Equal(t, 204, here.mcp("DELETE", "", session...).status)
+	require.Eventually(t, func() bool { return recordOf(t, store, session[1]).Pool == "" }, timeout, poll)
+	require.Equal(t, 404, dead.mcp("POST", mcpInitialized, session...).status)
+	require.Empty(t, dead.gateway.MCPSessions())
+	require.Empty(t, recordOf(t, store, session[1]).Pool)
+}

@@ -30,6 +30,8 @@ const (
 	// That of one with a process is with each renewal of its lease, so that a host which was taken for dead learns soon
 	// that another one has continued the session.
 	recordShare = 8
+	// endedFor is how long the record of a session that has ended stays where another host could write it again.
+	endedFor = spec.Duration(time.Hour)
 )
 
 // record is what outlives the process of a session, its idle time and its agent, for mcp.park. It is in the pool's
@@ -45,6 +47,11 @@ type record struct {
 	Level       json.RawMessage `json:"level,omitempty"`
 	Subscribed  []string        `json:"subscribed,omitempty"`
 	Lease       string          `json:"lease,omitempty"` // on its process, which an agent may have handed to the next one
+}
+
+func recordIn(kept *sessions.Session) (r record) {
+	_ = json.Unmarshal(kept.Metadata[recordKey], &r)
+	return r
 }
 
 // save writes the record of a session that has begun and has not ended.
@@ -67,9 +74,7 @@ func (e *Endpoint) save(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	set := func(kept *sessions.Session) error {
-		var now record
-		_ = json.Unmarshal(kept.Metadata[recordKey], &now)
-		if now.Host != "" && now.Host != e.config.HostID {
+		if now := recordIn(kept); now.Host != "" && now.Host != e.config.HostID {
 			return taken(now.Host)
 		}
 		kept.Metadata = map[string]json.RawMessage{recordKey: text}
@@ -128,15 +133,29 @@ func (e *Endpoint) park(s *session) {
 	}
 }
 
-// forget deletes the record of a session.
+// beganAt is the host whose gateway has begun a session.
+func beganAt(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
+
+// forget ends the record of a session, unless that is another host's by now. That of a session which began at another
+// host, which may still have it in memory, says for endedFor that it has ended.
 func (e *Endpoint) forget(pool, id string) {
 	ctx, cancel := context.WithTimeout(e.life, storeTimeout)
 	defer cancel()
 	store, err := e.config.Store(ctx, pool)
 	if err == nil {
+		_, err = store.Update(ctx, holderOf(id), func(kept *sessions.Session) error {
+			if now := recordIn(kept); now.Host != e.config.HostID {
+				return taken(now.Host)
+			}
+			text, err := json.Marshal(record{Host: e.config.HostID}) // nobody can claim it
+			kept.Metadata, kept.TTL = map[string]json.RawMessage{recordKey: text}, endedFor
+			return err
+		})
+	}
+	if err == nil && beganAt(id) == e.config.HostID {
 		err = store.Delete(ctx, holderOf(id))
 	}
-	if err != nil && api.CodeOf(err) != api.CodeSessionNotFound {
+	if _, is := errors.AsType[taken](err); err != nil && !is && api.CodeOf(err) != api.CodeSessionNotFound {
 		e.config.Logger.Warn("the record of an MCP session stays in the session store until mcp.park", "pool", pool,
 			"error", err)
 	}
@@ -157,14 +176,14 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 			found, err = store.Get(ctx, holderOf(id))
 		}
 		if err == nil {
-			_ = json.Unmarshal(found.Metadata[recordKey], &kept)
+			kept = recordIn(found)
 		} else if api.CodeOf(err) != api.CodeSessionNotFound {
 			unread = err
 		}
 	}
 	host := kept.Host
 	if host == "" {
-		host = id[:max(strings.LastIndexByte(id, '.'), 0)]
+		host = beganAt(id)
 	}
 	if host != "" && host != e.config.HostID && host != q.Gone && (!q.Here || kept.Host != "") {
 		if to, err := e.config.Peer(ctx, q.Pool, host, kept.Pool != ""); err != nil || to.Endpoint != "" {
@@ -243,9 +262,8 @@ func (host taken) Error() string { return "host " + string(host) + " has continu
 // claim makes a session this host's whose host is gone. It fails with an api.OtherHostError if another one was first.
 func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, gone string) error {
 	_, err := store.Update(ctx, holderOf(id), func(kept *sessions.Session) error {
-		var now record
-		_ = json.Unmarshal(kept.Metadata[recordKey], &now)
-		if now.Host != gone && now.Host != e.config.HostID {
+		now := recordIn(kept)
+		if now.Host != gone && now.Host != e.config.HostID || now.Pool == "" {
 			return taken(now.Host)
 		}
 		now.Host, now.Lease = e.config.HostID, ""
