@@ -246,3 +246,21 @@ func TestARecordOfMCPIsThatOfOneHost(t *testing.T) {
 	require.Empty(t, dead.gateway.MCPSessions())
 	require.Empty(t, recordOf(t, store, session[1]).Pool)
 }
+
+// A session that ends while it returns with its lease gives the lease back.
+func TestASessionOfMCPThatEndsAsItReturnsHasNoLease(t *testing.T) {
+	e := openModern(t, 1, spec.MCPSession, legacy(func(*spec.Spec) {}))
+	session := e.initialize()
+	e.replaceGateway()
+	renewing, ended := make(chan struct{}), make(chan struct{})
+	e.control.renew = func(context.Context) {
+		close(renewing)
+		<-ended
+	}
+	returned := background(func() int { return e.mcp("POST", mcpTool("pid", "{}"), session...).status })
+	await(t, renewing)
+	require.Equal(t, 204, e.mcp("DELETE", "", session...).status)
+	close(ended)
+	require.Equal(t, 404, await(t, returned))
+	require.Eventually(t, func() bool { return e.outcome(0) == api.OutcomeClose }, timeout, poll)
+}

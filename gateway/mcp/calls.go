@@ -286,7 +286,6 @@ func (e *Endpoint) acquire(ctx context.Context, s *session,
 		return "", nil, err
 	}
 	if !e.bind(s, granted) {
-		e.run(func() { e.release(granted.ID) })
 		return "", nil, errEnded
 	}
 	if greeting, err = e.greet(ctx, s, granted.ID); err != nil && e.unbind(s, granted.ID) {

@@ -236,7 +236,10 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	}
 	if kept.Lease != "" && host == e.config.HostID {
 		granted, err := e.config.Pool.RenewHeld(ctx, kept.Lease, holderOf(id))
-		if err == nil && e.bind(s, granted) {
+		if err == nil {
+			if !e.bind(s, granted) {
+				return nil, errUnknown
+			}
 			return s, nil
 		}
 	}

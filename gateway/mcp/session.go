@@ -210,11 +210,12 @@ func (s *session) request(method string, params json.RawMessage) pool.Request {
 	return r
 }
 
-// bind gives the session a process. It reports false if the session has ended.
+// bind gives the session a process. It reports false if the session has ended, and returns the lease.
 func (e *Endpoint) bind(s *session, l *api.Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
+		e.run(func() { e.release(l.ID) })
 		return false
 	}
 	s.lease, s.process = l.ID, process{l.Worker, l.Incarnation}
