@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -136,11 +137,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	}
 	pool, slot, _ := api.ParseWorkerName(worker)
 	e.seq++
-	ttl := o.TTL
-	if ttl == 0 {
-		ttl = b.spec.Lease.TTL.D()
-	}
-	now := b.now()
+	ttl, now := cmp.Or(o.TTL, b.spec.Lease.TTL.D()), b.now()
 	lease := api.Lease{
 		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation,
 		Holder:  o.Holder,
@@ -148,16 +145,16 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		TTLMS:     ttl.Milliseconds(),
 		TokenHash: api.HashLeaseToken(o.Token),
 	}
-	e.lease = &lease
+	e.lease = new(lease)
 	if o.RequestID != "" {
 		b.granted[o.Holder+" "+o.RequestID] = lease
 	}
-	copied := lease
-	copied.Token = o.Token
-	return &copied, nil
+	lease.Token = o.Token
+	return &lease, nil
 }
 
-func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
+// owner is the worker of a lease that counts, for whom has its token.
+func (b *fakeControl) owner(leaseID, tokenHash string) (*fakeWorker, error) {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil {
 		return nil, err
@@ -168,6 +165,9 @@ func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
 	}
 	if e.lease == nil || e.lease.ID != leaseID {
 		return nil, api.Errorf(api.CodeLeaseFenced, "lease %s has ended", leaseID)
+	}
+	if err := e.lease.CheckTokenHash(tokenHash); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
@@ -182,30 +182,21 @@ func (b *fakeControl) Renew(ctx context.Context, leaseID string, ttl time.Durati
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.owner(leaseID)
+	e, err := b.owner(leaseID, api.HashLeaseToken(token))
 	if err != nil {
 		return nil, err
 	}
-	if err := e.lease.CheckTokenHash(api.HashLeaseToken(token)); err != nil {
-		return nil, err
-	}
-	if ttl == 0 {
-		ttl = b.spec.Lease.TTL.D()
-	}
+	ttl = cmp.Or(ttl, b.spec.Lease.TTL.D())
 	e.lease.ExpiresAt, e.lease.TTLMS = b.now().Add(ttl), ttl.Milliseconds()
-	copied := *e.lease
-	return &copied, nil
+	return new(*e.lease), nil
 }
 
 func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
-	e, err := b.owner(r.LeaseID)
+	e, err := b.owner(r.LeaseID, r.TokenHash)
 	if api.CodeOf(err) == api.CodeLeaseFenced {
 		return api.CheckinResult{}, nil // a stale one changes nothing
 	}
 	if err != nil {
-		return api.CheckinResult{}, err
-	}
-	if err := e.lease.CheckTokenHash(r.TokenHash); err != nil {
 		return api.CheckinResult{}, err
 	}
 	e.usage.Requests += r.Usage.Requests
@@ -278,8 +269,7 @@ func (b *fakeControl) Workers(_ context.Context, pool string) (api.PoolWorkers, 
 	}
 	view := api.PoolWorkers{Pool: pool, Size: len(b.order), Ended: b.ended}
 	for _, worker := range b.order {
-		state := b.state(worker, b.workers[worker])
-		view.Workers = append(view.Workers, api.Worker{WorkerState: state})
+		view.Workers = append(view.Workers, api.Worker{WorkerState: b.state(worker, b.workers[worker])})
 		view.Ready++
 	}
 	return view, nil

@@ -161,14 +161,9 @@ func TestAHostWithoutWorkersServesThePool(t *testing.T) {
 	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(stream.body))
 
 	cancelled, cancel := context.WithCancel(t.Context()) // cancels pass: the worker takes the next call
-	gone := background(func() error {
-		request, err := http.NewRequestWithContext(cancelled, "POST", a.gateway.Endpoint()+"/v1/pools/p/call/hold",
-			strings.NewReader(quoted(a.file("gone"))))
-		if err == nil {
-			_, err = new(http.Client).Do(request)
-		}
-		return err
-	})
+	held := requestOf(cancelled, t, "POST", a.gateway.Endpoint()+"/v1/pools/p/call/hold",
+		strings.NewReader(quoted(a.file("gone"))))
+	gone := background(func() error { return errorOf(new(http.Client).Do(held)) })
 	a.awaitHeld(a.file("gone.began"))
 	cancel()
 	require.ErrorIs(t, await(t, gone), context.Canceled)
