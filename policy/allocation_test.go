@@ -48,23 +48,19 @@ func TestABudgetIsSplitAsAsked(t *testing.T) {
 }
 
 func TestABudgetThatCannotBeSplitIsAnErrorThatSaysWhy(t *testing.T) {
-	for want, split := range map[string]func() ([]int64, error){
-		"raise the budget": func() ([]int64, error) {
-			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{Floor: 10}, {Floor: 20}})
-		},
-		"not above the": func() ([]int64, error) {
-			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{Floor: 10, Ceiling: 9}})
-		},
-		"claim 1 has floor": func() ([]int64, error) {
-			return policy.Split(spec.AllocationEqual, 29, []policy.Claim{{}, {Floor: -1}})
-		},
-		"must be 0 or more": func() ([]int64, error) { return policy.Split(spec.AllocationEqual, -1, []policy.Claim{{}}) },
-		"sum of the floors": func() ([]int64, error) {
-			return policy.Split(spec.AllocationEqual, 100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
-		},
-		`unknown allocation "fair"`: func() ([]int64, error) { return policy.Split("fair", 1, []policy.Claim{{}}) },
+	for want, c := range map[string]struct {
+		way    string
+		budget int64
+		claims []policy.Claim
+	}{
+		"raise the budget":          {spec.AllocationEqual, 29, []policy.Claim{{Floor: 10}, {Floor: 20}}},
+		"not above the":             {spec.AllocationEqual, 29, []policy.Claim{{Floor: 10, Ceiling: 9}}},
+		"claim 1 has floor":         {spec.AllocationEqual, 29, []policy.Claim{{}, {Floor: -1}}},
+		"must be 0 or more":         {spec.AllocationEqual, -1, []policy.Claim{{}}},
+		"sum of the floors":         {spec.AllocationEqual, 100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: 1}}},
+		`unknown allocation "fair"`: {"fair", 1, []policy.Claim{{}}},
 	} {
-		_, err := split()
+		_, err := policy.Split(c.way, c.budget, c.claims)
 		require.ErrorIs(t, err, policy.ErrAllocation)
 		require.ErrorContains(t, err, want)
 	}

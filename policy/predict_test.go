@@ -63,11 +63,6 @@ func TestALevelThatTheWorkerRecoveredFromPredictsNoFailure(t *testing.T) {
 	require.NotEmpty(t, p.Next(observed(beyond, nil)), "it never was as high as this")
 }
 
-func TestWithoutAMemoryLimitOnlyTheScoreCounts(t *testing.T) {
-	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute}
-	require.Empty(t, p.Next(observed([]int64{200, 250, 300, 350, 400}, nil)))
-}
-
 func TestAScoreThatFollowsFromMemoryPredictsNothingThatMemoryDoesNot(t *testing.T) {
 	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 954 * mb}
 	samples := observed([]int64{300, 310, 321, 332, 340}, []float64{98, 90, 82, 74, 66})
@@ -80,12 +75,14 @@ func TestAScoreThatFollowsFromMemoryPredictsNothingThatMemoryDoesNot(t *testing.
 	require.NotEmpty(t, p.Next(samples))
 }
 
-func TestSamplesOfOneInstantShowNoTrend(t *testing.T) {
+func TestSamplesOfOneInstantAndMemoryWithoutALimitShowNoTrend(t *testing.T) {
 	samples := observed([]int64{200, 250, 300, 350, 400}, nil)
+	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute}
+	require.Empty(t, p.Next(samples), "only the score counts")
 	for i := range samples {
 		samples[i].At = noon
 	}
-	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 500 * mb}
+	p.MemoryLimitBytes = 500 * mb
 	require.Empty(t, p.Next(samples))
 	require.Empty(t, p.Next(nil))
 	require.Empty(t, policy.Prediction{}.Next(samples))
