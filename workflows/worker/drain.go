@@ -48,17 +48,12 @@ func (w *worker) drain() bool {
 	if !w.tasks.drainLimit.Running() {
 		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does
 		// not answer.
-		limit := max(0, w.drainUntil().Sub(w.Now()))
+		if w.Process.DrainUntil.IsZero() {
+			w.Process.DrainUntil = w.Now().Add(w.Spec.Rotation.DrainTimeout.D())
+		}
+		limit := max(0, w.Process.DrainUntil.Sub(w.Now()))
 		w.tasks.drainLimit.Start(w.Loop, limit+drainSlack, "drain timeout")
 		w.activities.drain(spec.Duration(limit))
 	}
 	return false
-}
-
-// drainUntil is when the drain of this incarnation times out.
-func (w *worker) drainUntil() time.Time {
-	if w.Process.DrainUntil.IsZero() {
-		w.Process.DrainUntil = w.Now().Add(w.Spec.Rotation.DrainTimeout.D())
-	}
-	return w.Process.DrainUntil
 }

@@ -173,25 +173,21 @@ func (r rotator) nextSpec() spec.Spec {
 // abandonRotation gives the rotation up; the incarnation stays in service. A rotation that no operator requested is
 // retried later.
 func (r rotator) abandonRotation(reason string) {
-	rotation := r.Rotation
-	rotation.Failed = reason
+	r.Rotation.Failed = reason
+	failed := r.Rotation.RotationStatus
 	r.endRotation()
 	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation stays in service", "worker", r.name(),
-		"cause", rotation.Cause, "reason", reason)
-	r.record(lifecycle.RotationFailed, fmt.Sprintf("Incarnation %d stays in service: %s", rotation.Incarnation, reason))
-	r.endDisruption(rotation.Incarnation, true, reason)
+		"cause", failed.Cause, "reason", reason)
+	r.record(lifecycle.RotationFailed, fmt.Sprintf("Incarnation %d stays in service: %s", failed.Incarnation, reason))
+	r.endDisruption(failed.Incarnation, true, reason)
 	if r.NextSpec != nil {
 		r.NextSpec = nil // a restart after a crash must not use a spec that cannot start
 		return
 	}
-	if rotation.Cause != api.CauseOperator {
-		r.retryRotation(*rotation)
+	if failed.Cause != api.CauseOperator {
+		failed.Granted = false
+		r.Rotation = &rotation{RotationStatus: failed, RetryAt: r.Now().Add(rotationRetryDelay)}
 	}
-}
-
-func (r rotator) retryRotation(failed rotation) {
-	r.Rotation = &rotation{RotationStatus: failed.RotationStatus, RetryAt: r.Now().Add(rotationRetryDelay)}
-	r.Rotation.Granted = false
 }
 
 // endRotation makes the rotation the last one.

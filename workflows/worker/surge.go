@@ -72,16 +72,16 @@ func (s *surge) startSuccessor() {
 		next.cancel = nil
 		cancel()
 		switch {
-		case s.Successor == next && err == nil:
+		case s.Successor != next:
+			if err == nil { // cancelled too late
+				s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: ready.Host, Epoch: ready.Epoch,
+					PID: ready.PID, Reason: "no longer needed"})
+			}
+			s.removeDrained(next.Incarnation)
+		case err == nil:
 			next.Ready = &ready
-		case s.Successor == next:
-			next.failed = err
-		case err == nil: // cancelled too late
-			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: ready.Host, Epoch: ready.Epoch,
-				PID: ready.PID, Reason: "no longer needed"})
-			s.removeDrained(next.Incarnation)
 		default:
-			s.removeDrained(next.Incarnation)
+			next.failed = err
 		}
 		s.WakeUp()
 	})
@@ -185,17 +185,14 @@ func (s *surge) runDrain(d drainingIncarnation) {
 	s.draining(d.Incarnation).cancel = cancel
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		defer cancel() // releases the context, which the parent would retain until the run ends
-		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
-		if err := s.activities.drainIncarnation(ctx, d).Get(ctx, &result); err == nil {
-			if result.CallsCut > 0 {
-				s.rotator.recordCutCalls(result.CallsCut)
-				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
-					s.LastRotation.CallsCut = result.CallsCut
-				}
-				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation,
-					"calls", result.CallsCut, "drain_timeout", limit)
+		if err := s.activities.drainIncarnation(ctx, d).Get(ctx, &result); err == nil && result.CallsCut > 0 {
+			s.rotator.recordCutCalls(result.CallsCut)
+			if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
+				s.LastRotation.CallsCut = result.CallsCut
 			}
+			workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation,
+				"calls", result.CallsCut, "drain_timeout", s.Spec.Rotation.DrainTimeout)
 		}
 		if ctx.Err() == nil {
 			s.stopDrained(ctx, d)
