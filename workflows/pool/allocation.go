@@ -101,7 +101,11 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 			workflow.GetLogger(a.Ctx).Warn("cannot split the host's budget", "pool", a.name(), "target_host", host,
 				"problem", result.Problem)
 		}
-		a.AllocationProblem = display.Truncate(joined(problems), maxProblem)
+		var all []string
+		for _, host := range workflow.DeterministicKeys(problems) {
+			all = append(all, problems[host])
+		}
+		a.AllocationProblem = display.Truncate(strings.Join(all, "; "), maxProblem)
 		old := func(s api.Share) bool {
 			return slices.ContainsFunc(processes, func(o api.Process) bool { return o.Worker == s.Worker })
 		}
@@ -109,15 +113,6 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 		a.report(result.Shares)
 		slices.SortFunc(a.Shares, func(x, y api.Share) int { return strings.Compare(x.Worker, y.Worker) })
 	})
-}
-
-// joined is the hosts' problems in the order of the hosts.
-func joined(problems map[string]string) string {
-	var all []string
-	for _, host := range workflow.DeterministicKeys(problems) {
-		all = append(all, problems[host])
-	}
-	return strings.Join(all, "; ")
 }
 
 // report signals workers their new limits, if these have changed enough.

@@ -10,7 +10,7 @@ import (
 )
 
 // A pool continues as new when it waits for nothing whose result the end of the run would lose. A run that is overdue
-// does not wait for that: carry turns what is under way into state, and takeOver takes it up again.
+// does not wait for that: carry turns what is under way into state, and the next run takes it up again.
 
 // mayContinue reports whether the run continues as new now.
 func (p *pool) mayContinue() bool {
@@ -51,12 +51,6 @@ func (p *pool) carry() Run {
 		}
 	}
 	return p.Run
-}
-
-// takeOver resumes what was in progress when the previous run ended.
-func (p *pool) takeOver() {
-	p.Resend(p.Unsent)
-	p.Unsent = nil
 }
 
 // target is the slot of a worker's workflow, or nil.

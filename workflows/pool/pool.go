@@ -129,7 +129,8 @@ func Workflow(ctx workflow.Context, run Run) error {
 	if err := p.register(ctx); err != nil {
 		return err
 	}
-	p.takeOver()
+	p.Resend(p.Unsent)
+	p.Unsent = nil
 	p.OnCancel(ctx, func() { p.stopAll("pool workflow cancelled") })
 	for {
 		p.sent = sent{}
@@ -200,7 +201,11 @@ type sent struct{ messages, bytes, size int }
 // was sent wakes the loop in a later task, which sends the next ones.
 func (p *pool) fitsTask() bool {
 	if p.sent.size == 0 {
-		p.sent.size = startOverhead + p.specBytes()
+		encoded, err := json.Marshal(p.Spec)
+		if err != nil {
+			panic(err) // it was decoded from JSON
+		}
+		p.sent.size = startOverhead + len(encoded)
 	}
 	if p.sent.messages > 0 && (p.sent.messages >= startBatch || p.sent.bytes+p.sent.size > maxTaskBytes) {
 		return false
@@ -208,14 +213,6 @@ func (p *pool) fitsTask() bool {
 	p.sent.messages++
 	p.sent.bytes += p.sent.size
 	return true
-}
-
-func (p *pool) specBytes() int {
-	encoded, err := json.Marshal(p.Spec)
-	if err != nil {
-		panic(err) // it was decoded from JSON
-	}
-	return len(encoded)
 }
 
 func (p *pool) name() string { return p.PoolStart.Pool }
