@@ -5,16 +5,15 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/tempool/dev"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/logging"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
@@ -131,7 +130,7 @@ change without it.`,
 		var level slog.LevelVar
 		_ = level.UnmarshalText([]byte(logLevel)) // choice allows no other
 		config.Logger = logging.New(a.err, &level)
-		defer onHangup(func() {
+		defer dev.OnSignal(func() {
 			if file == "" {
 				return
 			}
@@ -141,7 +140,7 @@ change without it.`,
 			}
 			_ = level.UnmarshalText([]byte(logLevel))
 			config.Logger.Info("read the settings again", "log_level", logLevel)
-		})()
+		}, syscall.SIGHUP)()
 		if err := process.Protect(); err != nil {
 			config.Logger.Warn("workers may be able to read the agent's secrets", "error", err)
 		}
@@ -164,22 +163,6 @@ func securityFlags(c *cobra.Command, s *gateway.Security) {
 		"file with a secret, the same on all hosts, by which their gateways know each other (or use --client-ca)")
 	flags.StringVar(&s.SocketGroup, "socket-group", "",
 		"group whose members may call, lease and read over the Unix socket (default: only the agent's user may open it)")
-}
-
-// onHangup calls f at each SIGHUP until the returned function is called.
-func onHangup(f func()) (end func()) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	ended := sleep.Done(func() {
-		for range signals {
-			f()
-		}
-	})
-	return func() {
-		signal.Stop(signals)
-		close(signals) // Stop has returned, so nothing is sent any more
-		<-ended
-	}
 }
 
 // daemonCommand makes c run until it is stopped. What the command line leaves open of its settings comes from

@@ -26,40 +26,48 @@ const goRunInterval = time.Second
 // this process. It takes over from a context of the caller that ends at the first signal. Call stop.
 func UntilStopped(ctx context.Context, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	signals := make(chan os.Signal, 2)
 	kinds := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
 		kinds = append(kinds, syscall.SIGHUP)
 	}
-	signal.Notify(signals, kinds...)
-	parent, end := os.Getppid(), make(chan struct{})
+	count := 0
+	end := OnSignal(func() {
+		if count++; count > 1 {
+			fmt.Fprintln(out, "\nExiting immediately.")
+			os.Exit(1)
+		}
+		fmt.Fprintln(out, "\nStopping gracefully; press Ctrl-C again to exit immediately.")
+		cancel(errInterrupted)
+	}, kinds...)
+	parent := os.Getppid()
 	ranByGo := isGo(parent)
-	ended := sleep.Done(func() {
-		ticker := time.NewTicker(goRunInterval)
-		defer ticker.Stop()
-		for count := 0; ; {
-			select {
-			case <-end:
-				return
-			case <-ticker.C:
-				if ranByGo && os.Getppid() != parent {
-					cancel(errGoRunExited)
-				}
-			case <-signals:
-				if count++; count > 1 {
-					fmt.Fprintln(out, "\nExiting immediately.")
-					os.Exit(1)
-				}
-				fmt.Fprintln(out, "\nStopping gracefully; press Ctrl-C again to exit immediately.")
-				cancel(errInterrupted)
+	watched := sleep.Done(func() {
+		for range sleep.Ticks(ctx.Done(), goRunInterval) {
+			if ranByGo && os.Getppid() != parent {
+				cancel(errGoRunExited)
 			}
 		}
 	})
 	return ctx, func() {
-		signal.Stop(signals)
-		close(end)
-		<-ended
+		end()
 		cancel(nil)
+		<-watched
+	}
+}
+
+// OnSignal calls f at each of these signals until end is called.
+func OnSignal(f func(), kinds ...os.Signal) (end func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, kinds...)
+	ended := sleep.Done(func() {
+		for range signals {
+			f()
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		close(signals) // Stop has returned, so nothing is sent any more
+		<-ended
 	}
 }
 
