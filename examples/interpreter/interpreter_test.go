@@ -28,7 +28,7 @@ func TestStrangersFindNothingOfEachOtherAndNoNetwork(t *testing.T) {
 	need.NetworkNamespaces(t)
 	pool, err := spec.Load("pool.toml")
 	require.NoError(t, err)
-	p := setup.Start(t, setup.Host(t), pool, 1)
+	p := setup.Start(t, setup.Host(t, nil), pool, 1)
 	require.Equal(t, result{Output: "3\n"}, run(t, p, "import statistics; statistics.mine = 3; print(statistics.mine)"))
 	require.Contains(t, run(t, p, "print(statistics.mine)").Error, "NameError")
 	require.Contains(t, run(t, p, "import statistics; print(statistics.mine)").Error, "AttributeError")

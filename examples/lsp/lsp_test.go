@@ -125,7 +125,7 @@ func notify(t *testing.T, p *process.Process, uri, text string) {
 
 func TestAWorkerAnswersAboutFilesAndTexts(t *testing.T) {
 	sp := pool(t)
-	p := setup.Start(t, setup.Host(t), sp, 1)
+	p := setup.Start(t, setup.Host(t, nil), sp, 1)
 	t.Run("the project's files", func(t *testing.T) {
 		uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
 
@@ -182,7 +182,7 @@ func TestAServerThatRequestsSettingsGetsDefaults(t *testing.T) {
 	var err error
 	sp.Start.Warmup[0].Params, err = json.Marshal(params)
 	require.NoError(t, err)
-	p := setup.Start(t, setup.Host(t), sp, 1)
+	p := setup.Start(t, setup.Host(t, nil), sp, 1)
 	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
 	require.NoError(t, p.Conn().Err())
 }

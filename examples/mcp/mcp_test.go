@@ -47,7 +47,7 @@ func use(t *testing.T, p *process.Process, tool string, args arguments) (text st
 
 func TestAWorkerListsItsToolsAndUsesThemOnRealFiles(t *testing.T) {
 	sp := pool(t)
-	p := setup.Start(t, setup.Host(t), sp, 1)
+	p := setup.Start(t, setup.Host(t, nil), sp, 1)
 	var listed struct {
 		Tools []struct {
 			Name        string         `json:"name"`
@@ -88,7 +88,7 @@ func TestACancelledCallEndsWithItsAnswerOrWithTheProcess(t *testing.T) {
 	for n := range 300 { // the search below then takes longer than the cancellation
 		require.NoError(t, os.WriteFile(filepath.Join(sp.Pool.Dir, "files", fmt.Sprintf("%d.txt", n)), nil, 0o644))
 	}
-	p := setup.Start(t, setup.Host(t), sp, 1)
+	p := setup.Start(t, setup.Host(t, nil), sp, 1)
 	setup.Cancel(t, p, "tools/call",
 		map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
 	next := setup.Request(t, "tools/call",

@@ -58,7 +58,7 @@ func read(t *testing.T, p *process.Process, number int) prediction {
 
 // The model is the same in each process, so any worker gives the answer that one which was killed had given.
 func TestWorkersReadDigitsAndOneServesWhileTheOtherIsReplaced(t *testing.T) {
-	host, s := setup.Host(t), pool(t)
+	host, s := setup.Host(t, nil), pool(t)
 	first, second := start(t, host, s, 0, 1), start(t, host, s, 1, 1)
 	known := read(t, first, 7)
 	require.Equal(t, 8, known.Digit)
@@ -72,7 +72,7 @@ func TestWorkersReadDigitsAndOneServesWhileTheOtherIsReplaced(t *testing.T) {
 }
 
 func TestAnImageThatIsNoneIsRefused(t *testing.T) {
-	p := start(t, setup.Host(t), pool(t), 0, 1)
+	p := start(t, setup.Host(t, nil), pool(t), 0, 1)
 	image := make([]any, 64)
 	for i := range image {
 		image[i] = 0
@@ -95,7 +95,7 @@ func TestAnImageThatIsNoneIsRefused(t *testing.T) {
 func TestAWorkerWithABadModelDoesNotStart(t *testing.T) {
 	s := pool(t)
 	s.Start.Warmup[0].Params = []byte(`{"at_least": 1.0}`)
-	_, err := setup.Host(t).Start(t.Context(), process.Launch{Worker: "model/0", Incarnation: 1, Spec: s})
+	_, err := setup.Host(t, nil).Start(t.Context(), process.Launch{Worker: "model/0", Incarnation: 1, Spec: s})
 	require.ErrorIs(t, err, process.ErrStartFailed)
 	require.ErrorContains(t, err, "of the held-out images right, less than 100.0%")
 }

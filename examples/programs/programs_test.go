@@ -27,7 +27,7 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	store := embedded.InMemory(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store}
-	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
+	host := setup.Host(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
 		result, err := calls.Serve(ctx, call.Headers["tempool-session"], call.Method, call.Payload)
 		var coded *api.Error
 		if errors.As(err, &coded) {

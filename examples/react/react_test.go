@@ -24,7 +24,7 @@ func TestAComponentIsRendered(t *testing.T) {
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "node", "lib", "index.js"))
 	require.NoError(t, err)
 	s.Pool.Env["NODE_SDK"] = sdk
-	p := setup.Start(t, setup.Host(t), s, 1)
+	p := setup.Start(t, setup.Host(t, nil), s, 1)
 	cart := func(props string) (string, error) {
 		answer, err := p.Conn().Call(t.Context(), wire.Request{Method: "cart", Payload: []byte(props)})
 		if err != nil {

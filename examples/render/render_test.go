@@ -23,7 +23,7 @@ func TestAPageIsRenderedUntilTheBrowserDiesWhichTheWorkerReports(t *testing.T) {
 	need.Program(t, "chromium", "pkill")
 	s, err := spec.Load("pool.toml")
 	require.NoError(t, err)
-	p := setup.Start(t, setup.Host(t), s, 1)
+	p := setup.Start(t, setup.Host(t, nil), s, 1)
 	for range 2 { // the browser stays open
 		answer, err := p.Conn().Call(t.Context(), wire.Request{
 			Method: "render", Payload: []byte(

@@ -38,7 +38,7 @@ func start(t *testing.T) *process.Process {
 	store := embedded.InMemory(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store, TTL: time.Hour, AnonymousTTL: time.Minute}
-	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
+	host := setup.Host(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
 		return calls.Serve(ctx, call.Headers["tempool-session"], call.Method, call.Payload)
 	})
 	return setup.Start(t, host, s, 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -18,14 +19,9 @@ import (
 // Timeout bounds every wait of the tests; only a failing test waits that long.
 const Timeout = 3 * time.Minute
 
-// Host returns a Supervisor that is closed at the end of the test.
-func Host(t testing.TB) *process.Supervisor {
-	t.Helper()
-	return HostWithCalls(t, nil)
-}
-
-// HostWithCalls is Host with a handler for the workers' host calls.
-func HostWithCalls(t testing.TB, hostCall func(context.Context, process.HostCall) ([]byte, error)) *process.Supervisor {
+// Host returns a Supervisor with a handler for the workers' host calls, nil for none. It is closed at the end of the
+// test.
+func Host(t testing.TB, hostCall func(context.Context, process.HostCall) ([]byte, error)) *process.Supervisor {
 	t.Helper()
 	s, err := process.Open(t.Context(), process.Config{
 		StateDir: t.TempDir(), HostID: "examples", HostCall: hostCall, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -72,16 +68,13 @@ func Cancel(t testing.TB, p *process.Process, method string, params any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
-	answered := make(chan error, 1)
 	request := Request(t, method, params)
-	go func() {
-		_, err := p.Conn().Call(ctx, request)
-		answered <- err
-	}()
-	require.Eventually(t, func() bool { return p.Conn().InFlight() > 0 || len(answered) > 0 }, Timeout,
+	var err error
+	answered := sleep.Done(func() { _, err = p.Conn().Call(ctx, request) })
+	require.Eventually(t, func() bool { return p.Conn().InFlight() > 0 || sleep.Ended(answered) }, Timeout,
 		100*time.Microsecond)
 	cancel()
-	err := <-answered
+	<-answered
 	t.Logf("the cancelled call returned: %v", err)
 	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
@@ -92,10 +85,6 @@ func Cancel(t testing.TB, p *process.Process, method string, params any) {
 func Kill(t testing.TB, p *process.Process) process.Exit {
 	t.Helper()
 	require.NoError(t, syscall.Kill(p.Info().PID, syscall.SIGKILL))
-	select {
-	case <-p.Done():
-	case <-time.After(Timeout):
-		require.Fail(t, "the process did not exit")
-	}
+	require.False(t, sleep.For(p.Done(), Timeout), "the process did not exit")
 	return p.Exit()
 }

@@ -99,7 +99,8 @@ var rules = []rule{
 	{path: "internal/installcache", ours: []string{"internal/sleep"}},
 	{path: "internal/devserver", ours: []string{"internal/atomicfile", "internal/installcache", "internal/sleep"}},
 	{path: "internal/devserver/provide", ours: []string{"internal/devserver"}},
-	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "process/...", "spec"}},
+	{path: "internal/examplesetup", ours: []string{"internal/installcache", "internal/need", "internal/sleep",
+		"process/...", "spec"}},
 	{path: "internal/logging/...", ours: []string{"internal/logging", "internal/redact"}},
 	{path: "internal/..."},
 }
