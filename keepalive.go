@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 // Background renewal.
@@ -44,15 +45,8 @@ func (s *leaseState) keepRenewed(ctx context.Context) {
 
 // renewLoop renews the lease before it expires and returns why it stops.
 func (s *leaseState) renewLoop(ctx context.Context) error {
-	failures := 0
-	timer := time.NewTimer(s.nextRenewal(0))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-timer.C:
-		}
+	failures, pause := 0, s.nextRenewal(0)
+	for sleep.For(ctx.Done(), pause) {
 		left := time.Until(s.until())
 		if left <= 0 && s.client.fixed == nil {
 			left = 2 * renewTimeout
@@ -72,12 +66,12 @@ func (s *leaseState) renewLoop(ctx context.Context) error {
 				return cmp.Or(context.Cause(ctx), err)
 			}
 		}
-		pause := s.nextRenewal(failures)
+		pause = s.nextRenewal(failures)
 		if s.client.fixed != nil {
 			pause = min(pause, time.Until(s.until()))
 		}
-		timer.Reset(pause)
 	}
+	return context.Cause(ctx)
 }
 
 // nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures.

@@ -46,7 +46,7 @@ const interrupted = "interrupted (9)"
 type serverProcess struct {
 	cmd  *exec.Cmd
 	tail *tail
-	done chan struct{} // closed when the process and its guard have exited
+	done <-chan struct{} // closed when the process and its guard have exited
 }
 
 // launchAgain launches a server on the ports of options, or on free ones, and returns them, too. It attempts again what
@@ -72,9 +72,7 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 	if err != nil {
 		return nil, err
 	}
-	started := &serverProcess{
-		cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log}, done: make(chan struct{}),
-	}
+	started := &serverProcess{cmd: exec.Command(binary, arguments(options)...), tail: &tail{log: options.Log}}
 	started.cmd.Stdout, started.cmd.Stderr = started.tail, started.tail
 	started.cmd.Env = environment()
 	started.cmd.WaitDelay = time.Second
@@ -83,11 +81,10 @@ func launch(ctx context.Context, binary string, options Options) (*serverProcess
 		guard.release()
 		return nil, fmt.Errorf("start the Temporal server %s: %w", binary, err)
 	}
-	go func() {
-		defer close(started.done)
+	started.done = sleep.Done(func() {
 		_ = started.cmd.Wait() // its output says how it ended
 		guard.release()
-	}()
+	})
 	if err := started.awaitReady(ctx, options); err != nil {
 		return nil, errors.Join(err, started.kill())
 	}

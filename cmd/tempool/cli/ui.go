@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 )
 
 func (a *app) uiCommand() *cobra.Command {
@@ -140,14 +141,11 @@ func openWith(program, page string, within time.Duration) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	waited := make(chan error, 1)
-	go func() { waited <- command.Wait() }() // until the program ends, or tempool does
-	select {
-	case err := <-waited:
-		return err
-	case <-time.After(within):
-		return nil
+	var failure error
+	if ended := sleep.Done(func() { failure = command.Wait() }); sleep.For(ended, within) {
+		return nil // it ends later, or with tempool
 	}
+	return failure
 }
 
 // signInPage sends a link to the dashboard that it is for, as a form: so the link is in no address either, which
