@@ -97,7 +97,6 @@ type Call struct {
 	client        string
 	response      *Response
 	waited        bool    // it was not started at once
-	completed     bool    // guarded by the pool's lock
 	alone         bool    // it may be sent at once; else see awaitAlone
 	mayStartAgain bool    // if its worker ends before it sees the request
 	arrived       arrival // in the queue; zero if it never was there

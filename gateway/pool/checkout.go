@@ -214,15 +214,14 @@ func (c *checkout) join() (*waiter, error) {
 	if err := checkKey(p.pool, p.spec.IsolatedBy(), c.key); err != nil {
 		return nil, err
 	}
-	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.workerOf(c.options.Session),
-		priority: DefaultPriority, arrived: c.arrived})
+	w := newWaiter(p, nil, &Target{key: c.key, preferred: p.workerOf(c.options.Session), arrived: c.arrived})
 	w.timeout = c.limit
 	switch {
 	case again:
 	case c.guest != nil:
-		p.welcomeLocked(w, *c.guest, now)
+		p.welcomeLocked(w, DefaultPriority, *c.guest, now)
 	default:
-		w.at = now
+		w.arrival = p.queue.arrive(now, DefaultPriority, w.timeout)
 	}
 	if c.limit > 0 {
 		w.forward = c.forward

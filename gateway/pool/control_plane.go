@@ -83,7 +83,7 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	defer cancel()
 	if err := d.config.Control.Check(ctx); err != nil {
 		if d.life.Err() == nil && d.monitor.failed() {
-			d.logger.Warn("lost the connection to Temporal; calls continue, unless pool.on_partition stops them",
+			d.config.Logger.Warn("lost the connection to Temporal; calls continue, unless pool.on_partition stops them",
 				"fenced_after", d.config.FenceAfter, "error", err)
 			for _, p := range d.allPools() {
 				p.lostControl(time.Now())
@@ -94,7 +94,7 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	if !d.monitor.answered(time.Now()) {
 		return
 	}
-	d.logger.Info("Temporal answers again")
+	d.config.Logger.Info("Temporal answers again")
 	for _, p := range d.allPools() {
 		p.notify() // what had to wait for it
 	}

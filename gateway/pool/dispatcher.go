@@ -80,7 +80,6 @@ type PlainUpstream interface {
 // Dispatcher carries calls to the processes of one host. All methods are safe for concurrent use.
 type Dispatcher struct {
 	config   Config
-	logger   *slog.Logger
 	verifier *lease.Verifier
 	monitor  *controlPlaneMonitor
 	clock    lease.Clock
@@ -103,7 +102,7 @@ func New(config Config) *Dispatcher {
 	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
 	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
 	d := &Dispatcher{
-		config: config, logger: config.Logger, pools: make(map[string]*poolState), evictAfter: workerStatsExpiry,
+		config: config, pools: make(map[string]*poolState), evictAfter: workerStatsExpiry,
 		verifier: lease.NewVerifier(config.Control),
 		monitor:  &controlPlaneMonitor{fenceAfter: config.FenceAfter, began: time.Now()},
 	}

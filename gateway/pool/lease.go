@@ -198,8 +198,8 @@ func (d *Dispatcher) CheckinAbandoned(client context.Context, id string) {
 	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
 	defer cancel()
 	if _, err := d.Checkin(ctx, id, lease.Operator, api.OutcomeOK, ""); err != nil {
-		tracecontext.Logger(client, d.logger).Warn("could not return the lease of a disconnected client; it will expire",
-			"lease", id, "error", err)
+		tracecontext.Logger(client, d.config.Logger).Warn(
+			"could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
 	}
 }
 

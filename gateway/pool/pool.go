@@ -90,11 +90,7 @@ func (p *poolState) watch(u *upstream) {
 	u.process.AfterEnd(func() {
 		outcome := string(u.process.Exit().Outcome())
 		p.stats.figures.update(time.Now(), func(f *api.Figures) { f.Processes.Add(outcome, 1) })
-		p.remove(u)
-		p.mu.Lock()
-		last := p.newestLiveLocked(u.worker) == nil // else the worker goes on with that one
-		p.mu.Unlock()
-		if last {
+		if p.remove(u) { // else the worker goes on with another process
 			p.dispatcher.config.Affinity.UnbindWorker(u.worker)
 		}
 	})
@@ -132,10 +128,12 @@ func (p *poolState) takeOut(u *upstream) {
 }
 
 // remove takes the upstream out of service and forgets it, but for its calls in flight. From then on a lease on it is
-// rejected by its number alone.
-func (p *poolState) remove(u *upstream) {
+// rejected by its number alone. It reports whether that was the last one of its worker that lives.
+func (p *poolState) remove(u *upstream) bool {
 	p.takeOut(u)
+	defer p.notify()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if at, found := p.placeLocked(u.worker, u.incarnation); found && p.order[at] == u {
 		p.order = slices.Delete(p.order, at, at+1)
 		if p.newestLocked(u.worker) != nil {
@@ -148,8 +146,7 @@ func (p *poolState) remove(u *upstream) {
 		}
 	}
 	p.changes.Announce()
-	p.mu.Unlock()
-	p.notify()
+	return p.newestLiveLocked(u.worker) == nil
 }
 
 // removeAll ends the service of all processes.

@@ -51,14 +51,12 @@ func (a arrival) before(b arrival) bool {
 type waiter struct {
 	arrival
 	pool      *poolState
-	call      *Call // nil for a client
-	client    string
-	reserved  *upstream // for a client: the worker that it may ask
-	key       string    // hash; see use
-	worker    string    // the only one that may serve the call; "" for any
-	preferred string    // worker
-	held      string    // the session that its process has not released yet; "" if the call may start
-	priority  int
+	call      *Call                              // nil for a client
+	reserved  *upstream                          // for a client: the worker that it may ask
+	key       string                             // hash; see use
+	worker    string                             // the only one that may serve the call; "" for any
+	preferred string                             // worker
+	held      string                             // its session, which is not released yet; "" if the call may start
 	timeout   time.Duration                      // from its arrival
 	forward   func(context.Context, Place) error // nil for what must not leave this host
 	// started gets one value: nil when the call has started or the client may ask for its lease, or why it never will;
@@ -75,9 +73,9 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{started: make(chan e
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
 	*w = waiter{started: w.started, pool: p, call: c, key: t.key, worker: t.worker,
-		preferred: t.preferred, priority: t.priority, arrival: t.arrived, place: -1}
+		preferred: t.preferred, arrival: t.arrived, place: -1}
 	if c != nil {
-		w.client, w.forward = c.client, c.forward
+		w.forward = c.forward
 	}
 	return w
 }
@@ -146,11 +144,8 @@ func (q *queue) Empty(worker, key string) bool {
 		func(l line) bool { return q.First(l) != nil })
 }
 
-// Push adds a waiter. Unless it has arrived before, its place depends on its priority, its time and its timeout.
+// Push adds a waiter, which has arrived.
 func (q *queue) Push(w *waiter) {
-	if w.seq == 0 {
-		w.arrival = q.arrive(w.at, w.priority, w.timeout)
-	}
 	l := w.line()
 	if q.lines[l] == nil {
 		q.lines[l] = newLine()
@@ -235,13 +230,13 @@ func newShares() shares {
 }
 
 func (s *shares) add(w *waiter) {
-	own := s.byClient[w.client]
+	own := s.byClient[w.call.client]
 	if own == nil {
 		own = &share{calls: ordered.Heap[*waiter]{
 			Before: func(a, b *waiter) bool { return b.before(a.arrival) },
 			Place:  func(w *waiter) *int { return &w.sharePlace },
 		}}
-		s.byClient[w.client] = own
+		s.byClient[w.call.client] = own
 		s.most.Push(own)
 	}
 	own.calls.Push(w)
@@ -249,14 +244,14 @@ func (s *shares) add(w *waiter) {
 }
 
 func (s *shares) remove(w *waiter) {
-	own := s.byClient[w.client]
+	own := s.byClient[w.call.client]
 	own.calls.Remove(w)
 	if own.calls.Len() > 0 {
 		s.most.Fix(own)
 		return
 	}
 	s.most.Remove(own)
-	delete(s.byClient, w.client)
+	delete(s.byClient, w.call.client)
 }
 
 // displaceable is the last call of the client that has the most, if that has more than client even after client has

@@ -17,15 +17,17 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		q := newQueue()
 		var model []*waiter // in the order of arrival
+		priorities := map[*waiter]int{}
 		now := time.Now()
 		for range 200 {
 			now = now.Add(time.Duration(random.IntN(3)) * time.Second / 2)
 			switch n := random.IntN(10); {
 			case n < 5:
-				w := newWaiter(nil, &Call{}, &Target{priority: random.IntN(MaxPriority + 1)})
-				w.at, w.timeout = now, timeout
+				w := newWaiter(nil, &Call{}, &Target{})
+				priority := random.IntN(MaxPriority + 1)
+				w.arrival, w.timeout = q.arrive(now, priority, timeout), timeout
 				q.Push(w)
-				model = append(model, w)
+				model, priorities[w] = append(model, w), priority
 			case n < 8:
 				got := q.First(line{})
 				if len(model) == 0 {
@@ -33,7 +35,7 @@ func TestQueueOrdersByPriorityAgeAndArrival(t *testing.T) {
 					continue
 				}
 				require.True(t, q.Remove(got))
-				level := func(w *waiter) float64 { return float64(w.priority) + now.Sub(w.at).Seconds() }
+				level := func(w *waiter) float64 { return float64(priorities[w]) + now.Sub(w.at).Seconds() }
 				want := 0
 				for i, w := range model {
 					if level(w) > level(model[want]) {
@@ -60,8 +62,9 @@ func TestCallsOfOnePriorityGoInTheOrderOfTheirArrival(t *testing.T) {
 	q, now := newQueue(), time.Now()
 	var pushed []*waiter
 	for i := range 20 {
-		w := newWaiter(nil, &Call{}, &Target{priority: 5})
-		w.at, w.timeout = now.Add(-time.Duration(i)*time.Microsecond), time.Minute
+		w := newWaiter(nil, &Call{}, &Target{})
+		w.timeout = time.Minute
+		w.arrival = q.arrive(now.Add(-time.Duration(i)*time.Microsecond), 5, w.timeout)
 		q.Push(w)
 		pushed = append(pushed, w)
 	}
@@ -76,8 +79,8 @@ func TestCallsOfOnePriorityGoInTheOrderOfTheirArrival(t *testing.T) {
 func TestCallsOfOneWorkerWaitBesideTheOthers(t *testing.T) {
 	q := newQueue()
 	push := func(worker string, priority int) *waiter {
-		w := newWaiter(nil, &Call{}, &Target{worker: worker, priority: priority})
-		w.at, w.timeout = time.Now(), time.Hour
+		w := newWaiter(nil, &Call{}, &Target{worker: worker})
+		w.arrival, w.timeout = q.arrive(time.Now(), priority, time.Hour), time.Hour
 		q.Push(w)
 		return w
 	}
@@ -125,8 +128,8 @@ func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 			now = now.Add(time.Duration(random.IntN(1000)) * time.Millisecond)
 			if random.IntN(3) > 0 || len(waiting) == 0 {
 				c := &Call{client: fmt.Sprint(random.IntN(4))}
-				w := newWaiter(nil, c, &Target{priority: random.IntN(MaxPriority + 1), worker: []string{"", "p/0"}[random.IntN(2)]})
-				w.at, w.timeout = now, time.Minute
+				w := newWaiter(nil, c, &Target{worker: []string{"", "p/0"}[random.IntN(2)]})
+				w.arrival, w.timeout = q.arrive(now, random.IntN(MaxPriority+1), time.Minute), time.Minute
 				q.Push(w)
 				waiting = append(waiting, w)
 			} else {
@@ -136,7 +139,7 @@ func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 			}
 			counts := map[string]int{}
 			for _, w := range waiting {
-				counts[w.client]++
+				counts[w.call.client]++
 			}
 			asking := fmt.Sprint(random.IntN(5))
 			got := q.shares.displaceable(asking)
@@ -149,9 +152,9 @@ func TestAFullQueueDisplacesTheLastCallOfWhoHasTheMost(t *testing.T) {
 				continue
 			}
 			require.NotNil(t, got)
-			require.Equal(t, most, counts[got.client])
+			require.Equal(t, most, counts[got.call.client])
 			for _, w := range waiting {
-				require.False(t, w.client == got.client && got.before(w.arrival), "it is the last of its client")
+				require.False(t, w.call.client == got.call.client && got.before(w.arrival), "it is the last of its client")
 			}
 		}
 	}

@@ -30,12 +30,12 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 	w.timeout = limits.Timeout.D()
 	switch {
 	case t.guest != nil:
-		p.welcomeLocked(w, *t.guest, now)
+		p.welcomeLocked(w, t.priority, *t.guest, now)
 	case again:
 	case ahead:
 		w.arrival, w.timeout = arrival{at: now, seq: 1}, maxHookWait // its caller bounds the wait
 	default:
-		w.at = now
+		w.arrival = p.queue.arrive(now, t.priority, w.timeout)
 	}
 	if t.kind == inQueue && p.held[t.session] != nil {
 		w.held = t.session
@@ -50,12 +50,12 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 const keyPatience = time.Second
 
 // welcomeLocked has a guest arrive, which stands in the queue as if it had waited here, for as long as it may wait.
-func (p *poolState) welcomeLocked(w *waiter, g Guest, now time.Time) {
+func (p *poolState) welcomeLocked(w *waiter, priority int, g Guest, now time.Time) {
 	p.queue.seq++
 	if w.key != "" { // a key that gives way takes the time of a start
 		g.Patience = max(g.Patience, keyPatience)
 	}
-	w.arrival = arrivalOf(now.Add(-max(g.Waited, 0)), w.priority, p.specLocked().Queue.Timeout.D(), p.queue.seq)
+	w.arrival = arrivalOf(now.Add(-max(g.Waited, 0)), priority, p.specLocked().Queue.Timeout.D(), p.queue.seq)
 	w.timeout = now.Sub(w.at) + g.Patience
 }
 

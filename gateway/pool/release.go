@@ -83,7 +83,7 @@ func (u *upstream) releaseSessions(ctx context.Context) {
 	}
 	if err := hooks.Wait(); err != nil {
 		p.stats.notReleased.Add(failed.Load())
-		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker,
+		p.dispatcher.config.Logger.Warn("sessions not released before the end of their process", "worker", u.worker,
 			"incarnation", u.incarnation,
 			"sessions", failed.Load(), "of", len(sessions), "error", err)
 	}

@@ -232,7 +232,6 @@ func (c *Call) setLocked() callSet {
 
 // completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
-	c.completed = true
 	delete(c.setLocked(), c)
 	u.completeUseLocked(c)
 	if err == nil || Started(err) {
