@@ -69,6 +69,7 @@ type world struct {
 	answer   workflow
 	verified int64 // the lease whose first call is being verified
 	seen     workflow
+	ended    bool // its holder has told the gateway meanwhile that it has checked in
 	lost     bool // Temporal does not answer
 	wasLost  bool
 	restarts int8
@@ -286,9 +287,10 @@ func (m *world) moves(next func(name string, n int64, after world)) {
 	if m.verified != 0 {
 		try("the first call is verified under", m.verified, func(w *world) {
 			seq := m.verified
-			w.verified, w.seen = 0, workflow{}
+			w.verified, w.seen, w.ended = 0, workflow{}, false
 			on := ref(m.on[seq], seq)
-			if m.seen.lease == seq && !m.procs[m.on[seq]].state.Overtaken(on, start) { // else the call is refused
+			// Else the call is refused. It is not for a checkin of those who make numbers up.
+			if m.seen.lease == seq && !(m.ended && m.procs[m.on[seq]].state.Overtaken(on, start)) {
 				w.adopt(m.on[seq], seq)
 				w.call(seq)
 			}
@@ -426,6 +428,7 @@ func (m *world) leaseMoves(seq int64, try func(string, int64, func(*world))) {
 		if m.over[seq] && m.w.lease != seq && i.under[seq] == none {
 			try("the client tells the gateway that it has checked in", seq, func(w *world) {
 				w.returned[seq] = m.granted != seq // else its holder has not got it yet
+				w.ended = w.ended || m.verified == seq
 				w.set(n, i.state.Returned(ref(n, seq), true, 0, start))
 			})
 		}
@@ -475,7 +478,7 @@ func (m *world) replace() {
 // restart lets the calls end, as an agent does that hands its processes over, and continues with what it has recorded.
 func (m *world) restart() {
 	m.restarts++
-	m.asked, m.answer, m.verified, m.seen = 0, workflow{}, 0, workflow{}
+	m.asked, m.answer, m.verified, m.seen, m.ended = 0, workflow{}, 0, workflow{}, false
 	m.checkin, m.returned = [maxSeq + 1]bool{}, [maxSeq + 1]bool{} // the next agent asks the workflow
 	for n := range m.procs {
 		i := &m.procs[n]

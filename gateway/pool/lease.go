@@ -179,6 +179,9 @@ func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 		if soon := now.Add(returnedQuestion); u.lease == nil && soon.Before(u.retryAt) {
 			u.retryAt = soon // the next in line may have been refused for a lease that was not used here
 		}
+		if u.answered.ref == ref && (a.Token() == "" || a.Opens(u.answered.key)) { // an operator ends any
+			u.answered.returned = true
+		}
 		proved := u.lease != nil && a.Opens(u.lease.key)
 		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked(), now), "it was checked in")
 	})
@@ -233,7 +236,8 @@ func errStillInFlight(leaseID string, cause error) *api.Error {
 	return api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", leaseID, cause)
 }
 
-// verifications bounds the questions about one lease: whoever makes numbers up must not keep it from its holder.
+// verifications bounds the questions about one lease: whoever makes numbers up must not keep it from its holder. After
+// the last one, only a checkin with the right to the lease counts, which the answers before have shown.
 const verifications = 3
 
 // verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at
@@ -252,7 +256,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	if err := d.verifier.Cached(id, time.Now()); err != nil {
 		return err
 	}
-	for left, settled := verifications, false; !settled; left-- {
+	for left, overtaken := verifications, true; left > 0 && overtaken; left-- {
 		now := time.Now()
 		state, err := d.verifier.State(c.ctx, id, ref)
 		if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
@@ -270,9 +274,10 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 			return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
 		}
 		u.pool.mu.Lock()
-		if settled = left == 1 || !u.leases.Overtaken(ref, now); settled {
+		if overtaken = u.leases.Overtaken(ref, now) && (left > 1 || u.answered.returned); !overtaken {
 			u.adoptLocked(*state.Lease, ref, expires)
 		}
+		u.answered = answered{ref: ref, key: lease.KeyOf(*state.Lease)}
 		u.pool.mu.Unlock()
 	}
 	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {

@@ -40,6 +40,39 @@ func TestALeaseOutlastsTheRefusalOfWhoeverTriedItsNumberBefore(t *testing.T) {
 	}
 }
 
+// Checkins of whoever makes numbers up keep no holder from its lease. Its own checkin ends it, whatever came before.
+func TestALeaseThatOthersCheckInIsVerifiedThreeTimes(t *testing.T) {
+	stranger := lease.TokenAuthority(api.NewLeaseToken(), false)
+	for _, returned := range []bool{false, true} {
+		e := newEnv(t)
+		e.start(1)
+		granted, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "me"})
+		require.NoError(t, err)
+		asked := 0
+		var overtake func()
+		overtake = func() {
+			asked++
+			if asked == 3 && returned {
+				require.NoError(t, errorOf(e.dispatcher.Checkin(t.Context(), granted.ID, lease.Operator, "", "")))
+				return
+			}
+			require.NoError(t, e.dispatcher.CheckedIn(granted.ID, stranger))
+			e.control.mu.Lock()
+			defer e.control.mu.Unlock()
+			e.control.delay = overtake
+		}
+		e.control.delay = overtake
+		call := errorOf(e.dispatcher.Call(t.Context(), granted.ID, Request{Method: "echo", Body: []byte("1")}))
+		require.Equal(t, 3, asked)
+		if returned {
+			require.ErrorIs(t, call, api.ErrLeaseFenced)
+			e.echo()
+		} else {
+			require.NoError(t, call)
+		}
+	}
+}
+
 // The client leaves while a call holds its checkin up, and checks in without the gateway.
 func TestACheckinThatIsGivenUpIsAskedAbout(t *testing.T) {
 	e := newEnv(t)

@@ -49,6 +49,7 @@ type upstream struct {
 	chosen    int64 // about the number of calls it was chosen for; equals alternate by it
 	score     float64
 
+	answered answered
 	question question
 	// refusals counts checkouts in a row that the worker refused to clients; no client asks it before retryAt.
 	refusals int
@@ -75,6 +76,14 @@ type activeLease struct {
 	alone     bool // no call from before is on the process any more
 	count     callCount
 	requestID string // of the client's checkout, if it passed this gateway
+}
+
+// answered is the lease that the newest answer to a verification has confirmed. It is returned once somebody who has
+// the right to it has checked it in after that.
+type answered struct {
+	ref      api.LeaseRef
+	key      lease.Key
+	returned bool
 }
 
 func newUpstream(p *poolState, proc *process.Process) *upstream {
