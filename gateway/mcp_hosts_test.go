@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,4 +264,43 @@ func TestASessionOfMCPThatEndsAsItReturnsHasNoLease(t *testing.T) {
 	close(ended)
 	require.Equal(t, 404, await(t, returned))
 	require.Eventually(t, func() bool { return e.outcome(0) == api.OutcomeClose }, timeout, poll)
+}
+
+// heldUpdate is a store whose first change of a session waits.
+type heldUpdate struct {
+	sessions.Store
+	first         *atomic.Bool
+	held, release chan struct{}
+}
+
+func (s heldUpdate) Update(ctx context.Context, id string,
+	change func(*sessions.Session) error) (*sessions.Session, error) {
+	if s.first.CompareAndSwap(false, true) {
+		close(s.held)
+		<-s.release
+	}
+	return s.Store.Update(ctx, id, change)
+}
+
+// Of two requests that continue a session of a dead host at once, the second one does not forget the lease that the
+// first one has got.
+func TestASessionOfMCPThatIsContinuedTwiceKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+	session := open(t, 1, on("dead", store)...).initialize()
+	held := heldUpdate{store, new(atomic.Bool), make(chan struct{}), make(chan struct{})}
+	here := openHere(t, nil, 1, on("here", held)...)
+	call := func() string { return string(here.mcp("POST", mcpTool("pid", "{}"), session...).body) }
+	second := background(call)
+	await(t, held.held)
+	require.Contains(t, call(), "is lost")
+	lease := func() string { return recordOf(t, store, session[1]).Lease }
+	var got string
+	require.Eventually(t, func() bool {
+		got = lease()
+		return got != "" && recordOf(t, store, session[1]).Host == "here"
+	}, timeout, poll)
+	close(held.release)
+	require.Contains(t, await(t, second), `"pid"`)
+	require.Equal(t, got, lease())
 }

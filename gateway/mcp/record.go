@@ -269,7 +269,9 @@ func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, go
 		if now.Host != gone && now.Host != e.config.HostID || now.Pool == "" {
 			return taken(now.Host)
 		}
-		now.Host, now.Lease = e.config.HostID, ""
+		if now.Host == gone { // else another request here has claimed it, and may have a lease
+			now.Host, now.Lease = e.config.HostID, ""
+		}
 		text, err := json.Marshal(now)
 		kept.Metadata[recordKey] = text
 		return err
