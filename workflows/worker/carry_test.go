@@ -115,15 +115,12 @@ func TestAnOverdueRunContinuesWhateverIsUnderWay(t *testing.T) {
 			s.At(c.overdue-time.Millisecond, func() { runs = s.runs })
 			s.OverdueAt(c.overdue)
 			s.At(c.overdue+10*time.Second, func() { require.Equal(t, runs+1, s.runs, "the run continues as new") })
-			s.At(c.checkAt, func() {
-				c.check(t, s, s.state())
-				s.signal(api.SignalEnd, api.Control{})()
-			})
+			s.At(c.checkAt, func() { c.check(t, s, s.state()) })
 			run := standalone()
 			if c.spec != nil {
 				c.spec(&run.Spec)
 			}
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }
@@ -142,9 +139,8 @@ func TestPendingRequestsDoNotPreventContinueAsNew(t *testing.T) {
 		s.At(4*time.Second, func() {
 			require.Equal(t, lifecycle.Ready, s.state().State)
 			require.Contains(t, s.state().LastRefusal, "resume", "the request was carried over")
-			s.signal(api.SignalEnd, api.Control{})()
 		})
-		s.run(run)
+		s.runThrough(run)
 	})
 	t.Run("the retry of a rotation while the worker is suspended", func(t *testing.T) {
 		s := newWorkerEnv(t)

@@ -58,13 +58,10 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 		})
 		s.At(10*time.Second, s.signal(api.SignalStartPermitted,
 			api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
-		s.At(time.Hour, func() {
-			require.Equal(t, lifecycle.Failed, s.state().State)
-			s.signal(api.SignalEnd, api.Control{})()
-		})
+		s.At(time.Hour, func() { require.Equal(t, lifecycle.Failed, s.state().State) })
 		run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
 		run.StartsPaused = "breaker open"
-		s.run(run)
+		s.runThrough(run)
 		require.Len(t, began, 6)
 		for i := 1; i < len(began); i++ {
 			require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
@@ -146,9 +143,8 @@ func TestAStartThatNoAgentTakesSaysWhatToDo(t *testing.T) {
 		require.Equal(t, lifecycle.Pending, s.state().State)
 		require.Contains(t, s.state().Reason, "no agent with capacity took the start from ")
 		require.Contains(t, s.state().Reason, "; start an agent with --labels gpu, or raise its --capacity")
-		s.signal(api.SignalEnd, api.Control{})()
 	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Pool.Placement = "gpu" }))
+	s.runThrough(inPool(func(sp *spec.Spec) { sp.Pool.Placement = "gpu" }))
 }
 
 // The host has reported the first start, so that the worker reports none of a few that fail. One that the breaker holds
@@ -157,9 +153,6 @@ func TestAPoolKnowsThatItsBreakerHoldsAWorkerWhoseStartFailed(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.failStarts(allStarts)
 	s.At(2*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
-	s.At(time.Minute, func() {
-		require.Equal(t, lifecycle.Pending, s.newestReport().State)
-		s.signal(api.SignalEnd, api.Control{})()
-	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Recovery.BackoffInitial = spec.Duration(5 * time.Second) }))
+	s.At(time.Minute, func() { require.Equal(t, lifecycle.Pending, s.newestReport().State) })
+	s.runThrough(inPool(func(sp *spec.Spec) { sp.Recovery.BackoffInitial = spec.Duration(5 * time.Second) }))
 }

@@ -225,9 +225,8 @@ func TestAStopEndsTheWaitForTheNextStart(t *testing.T) {
 				last := s.newestReport()
 				require.True(t, last.Resting)
 				require.Equal(t, api.SignalStop, last.Reason)
-				s.signal(api.SignalEnd, api.Control{})()
 			})
-			s.run(run)
+			s.runThrough(run)
 		})
 	}
 }

@@ -24,9 +24,8 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 		s.At(3*time.Minute, func() {
 			require.Equal(t, lifecycle.Ready, s.state().State)
 			require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
-			s.signal(api.SignalEnd, api.Control{})()
 		})
-		s.run(inPool(func(*spec.Spec) {}))
+		s.runThrough(inPool(func(*spec.Spec) {}))
 		require.EqualValues(t, 2, s.starts.Load())
 	})
 }
@@ -74,9 +73,8 @@ func TestARestartOfAProcessThatRunsIsAStart(t *testing.T) {
 			s.At(72*time.Minute, func() {
 				s.ready(5)
 				require.Equal(t, asked, s.signalsOf(api.SignalStartRequested), "the pool has granted the rotation")
-				s.signal(api.SignalEnd, api.Control{})()
 			})
-			s.run(inPool(func(sp *spec.Spec) {
+			s.runThrough(inPool(func(sp *spec.Spec) {
 				sp.Rotation.Surge, sp.Rotation.MaxUptime, sp.Start.RatePerSecond = false, spec.Duration(time.Hour), rate
 			}))
 		})

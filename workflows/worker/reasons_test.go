@@ -154,11 +154,8 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			c.setUp(s, &run)
 			var counted api.Metrics
 			var history []lifecycle.Transition
-			s.At(5*time.Hour, func() {
-				counted, history = s.metrics().Metrics, s.history()
-				s.signal(api.SignalEnd, api.Control{})()
-			})
-			s.run(run)
+			s.At(5*time.Hour, func() { counted, history = s.metrics().Metrics, s.history() })
+			s.runThrough(run)
 
 			require.Contains(t, reasons(history), c.reason, "the history")
 			require.Contains(t, strings.ReplaceAll(written.String(), `\"`, `"`), c.reason, "the log")

@@ -95,9 +95,8 @@ func TestAWorkerSaysWhichRestartItHasBegun(t *testing.T) {
 		require.Len(t, done, 1)
 		require.True(t, done[0].(api.RotationDone).Failed)
 		require.Equal(t, "not begun", done[0].(api.RotationDone).Restart)
-		s.signal(api.SignalEnd, api.Control{})()
 	})
 	run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 2 })
 	run.LastRestart, run.ContinueEvery = "start", 2
-	s.run(run)
+	s.runThrough(run)
 }

@@ -153,9 +153,8 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 					require.Equal(t, lifecycle.Ready, entry.State, "the pool never learns of it out of service")
 				}
 			}
-			s.signal(api.SignalEnd, api.Control{})()
 		})
-		s.run(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+		s.runThrough(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 	})
 }
 
@@ -176,11 +175,8 @@ func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *tes
 		require.Len(t, s.signalsOf(api.SignalRotationRequest), 2)
 		s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
 	})
-	s.At(72*time.Minute, func() {
-		require.Greater(t, s.state().Incarnation, int64(1))
-		s.signal(api.SignalEnd, api.Control{})()
-	})
-	s.run(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+	s.At(72*time.Minute, func() { require.Greater(t, s.state().Incarnation, int64(1)) })
+	s.runThrough(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 }
 
 // notes are the entries of a history for decisions of one kind that moved nothing.
