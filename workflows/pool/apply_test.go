@@ -7,24 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // Two operators change the spec of one version: the second one does not undo the change of the first.
 func TestAnApplyOfAnotherVersionIsRefused(t *testing.T) {
 	p := newFakePool(t)
-	var first, second, size *workflowtest.UpdateResult
-	p.At(5*time.Second, func() {
-		first = p.Update(api.UpdateApply,
-			api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
-		second = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "second"), IfVersion: 1, By: "bob"})
-	})
+	first := p.UpdateAt(5*time.Second, api.UpdateApply,
+		api.ApplyRequest{Spec: specOf(2, "first"), IfVersion: 1, By: "ann", Reason: "a fix"})
+	second := p.UpdateAt(5*time.Second, api.UpdateApply,
+		api.ApplyRequest{Spec: specOf(2, "second"), IfVersion: 1, By: "bob"})
 	p.At(6*time.Second, func() { require.Equal(t, "apply of spec version 2: a fix (by ann)", p.status().Rollout.Reason) })
-	p.At(20*time.Second, func() {
-		require.Equal(t, []string{"first"}, p.status().Spec.Pool.Command)
-		size = p.Update(api.UpdateApply,
-			api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
-	})
+	p.At(20*time.Second, func() { require.Equal(t, []string{"first"}, p.status().Spec.Pool.Command) })
+	size := p.UpdateAt(20*time.Second, api.UpdateApply,
+		api.ApplyRequest{Spec: specOf(3, "first"), IfVersion: 2, By: "cid", Reason: "more load"})
 	again := p.UpdateAt(30*time.Second, api.UpdateApply,
 		api.ApplyRequest{Spec: specOf(3, "second"), IfVersion: 2, By: "bob"})
 	p.runUntil(60*time.Second, poolOf(2))

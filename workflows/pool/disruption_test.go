@@ -10,7 +10,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 // signalAt has the pool get a signal at a time.
@@ -99,13 +98,11 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 			if !starts {
 				command, reason = neverStarts, "halted: worker 0 did not come back: the model file is missing"
 			}
-			var done, again *workflowtest.UpdateResult
 			none := p.UpdateAt(4*time.Second, api.UpdateHaltRollout, api.Control{})
 			p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, command)})
-			p.At(5*time.Second+10*time.Millisecond, func() {
-				done = p.Update(api.UpdateHaltRollout, api.Control{Reason: "odd answers", By: "ada"})
-				again = p.Update(api.UpdateHaltRollout, api.Control{})
-			})
+			done := p.UpdateAt(5*time.Second+10*time.Millisecond, api.UpdateHaltRollout,
+				api.Control{Reason: "odd answers", By: "ada"})
+			again := p.UpdateAt(5*time.Second+10*time.Millisecond, api.UpdateHaltRollout, api.Control{})
 			p.At(20*time.Second, func() {
 				s := p.status()
 				require.Equal(t, reason, s.Rollout.Halted)
@@ -115,12 +112,9 @@ func TestAnOperatorHaltsARollout(t *testing.T) {
 				require.Equal(t, !starts, s.Rollout.Failed())
 			})
 			p.requestRotationAt(21*time.Second, 1)
-			var larger, same *workflowtest.UpdateResult
-			p.At(50*time.Second, func() {
-				require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
-				larger = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
-				same = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
-			})
+			p.At(50*time.Second, func() { require.EqualValues(t, 2, p.status().Workers[1].Incarnation) })
+			larger := p.UpdateAt(50*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
+			same := p.UpdateAt(50*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(4, command)})
 			p.At(70*time.Second, func() { require.Equal(t, starts, p.status().Rollout == nil) })
 			p.runUntil(80*time.Second, poolOf(3))
 			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, larger.Value)

@@ -60,12 +60,10 @@ func TestADrainDoesNotOvertakeARestart(t *testing.T) {
 
 func TestARestartOfTheWorkersOfAHostLeavesTheOthersAndKeepsARollout(t *testing.T) {
 	p := newFakePool(t)
-	var none, some, during *workflowtest.UpdateResult
+	var during *workflowtest.UpdateResult
 	p.At(5*time.Second, func() { p.placeOn("a", "b") })
-	p.At(6*time.Second, func() {
-		none = p.Update(api.UpdateRestart, api.RestartRequest{Host: "c"})
-		some = p.Update(api.UpdateRestart, api.RestartRequest{Host: "a"})
-	})
+	none := p.UpdateAt(6*time.Second, api.UpdateRestart, api.RestartRequest{Host: "c"})
+	some := p.UpdateAt(6*time.Second, api.UpdateRestart, api.RestartRequest{Host: "a"})
 	p.At(time.Minute, func() {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #1 v1", "2 ready #2 v1"}, slotsOf(p.status()))
 		p.Update(api.UpdateRestart, api.RestartRequest{})

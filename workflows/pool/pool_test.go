@@ -35,16 +35,13 @@ func number(n int) *int { return &n }
 func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 	p := newFakePool(t)
 	var before api.PoolStatus
-	var stopped, late *workflowtest.UpdateResult
-	p.At(5*time.Second, func() {
-		before = p.status()
-		stopped = p.Update(api.UpdateStop, api.Control{Reason: "done"})
-	})
+	p.At(5*time.Second, func() { before = p.status() })
+	stopped := p.UpdateAt(5*time.Second, api.UpdateStop, api.Control{Reason: "done"})
 	p.At(5*time.Second+stepDuration/2, func() {
 		require.Equal(t, 3, p.open(), "the pool waits for its workers to drain")
 		require.True(t, p.status().Stopping)
-		late = p.Update(api.UpdateScale, api.ScaleRequest{Size: 2})
 	})
+	late := p.UpdateAt(5*time.Second+stepDuration/2, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.run(poolOf(3))
 	require.Equal(t, 3, before.Ready)
 	require.Equal(t, []string{"0 ready #1 v1", "1 ready #1 v1", "2 ready #1 v1"}, slotsOf(before))
@@ -56,12 +53,9 @@ func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 
 func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p := newFakePool(t)
-	var down *workflowtest.UpdateResult
 	up := p.UpdateAt(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
-	p.At(10*time.Second, func() {
-		require.Equal(t, 4, p.status().Ready)
-		down = p.Update(api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
-	})
+	p.At(10*time.Second, func() { require.Equal(t, 4, p.status().Ready) })
+	down := p.UpdateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 1, By: "ann"})
 	p.At(10*time.Second+stepDuration/2, func() {
 		require.Len(t, p.status().Workers, 4, "those that go are listed until they have gone")
 	})
@@ -83,11 +77,8 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			p := newFakePool(t)
 			next := specOf(5, "next")
 			next.Rotation.MaxUnavailable = budget
-			var same, applied *workflowtest.UpdateResult
-			p.At(5*time.Second, func() {
-				same = p.Update(api.UpdateApply, api.ApplyRequest{Spec: specOf(5, "true")})
-				applied = p.Update(api.UpdateApply, api.ApplyRequest{Spec: next})
-			})
+			same := p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(5, "true")})
+			applied := p.UpdateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: next})
 			p.At(5*time.Second+stepDuration, func() {
 				r := p.status().Rollout
 				require.Len(t, r.Current, budget)
