@@ -60,9 +60,9 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// join announces an agent.
-func (f *fleet) join(r api.JoinRequest) *workflowtest.UpdateResult {
-	return f.Update(api.UpdateJoin, r)
+// joinAt announces an agent at a time.
+func (f *fleet) joinAt(at time.Duration, r api.JoinRequest) *workflowtest.UpdateResult {
+	return f.UpdateAt(at, api.UpdateJoin, r)
 }
 
 // granted is the result of a join that got an epoch.
@@ -99,14 +99,13 @@ func (f *fleet) run(run Run) error {
 
 func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	f := newFleet(t)
-	var first, early, late *workflowtest.UpdateResult
-	f.At(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
-	f.At(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
+	first := f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk-a"})
+	early := f.joinAt(time.Minute, api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	f.At(2*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		f.leave(1)
 	})
-	f.At(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"}) })
+	late := f.joinAt(3*time.Minute, api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	f.At(4*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}), "a host without an agent is forgotten in the end")
 	require.Equal(t, granted(1), first)
@@ -121,13 +120,12 @@ func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 
 func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 	f := newFleet(t)
-	var other *workflowtest.UpdateResult
 	f.liveness[1] = func(context.Context) error { return temporal.NewHeartbeatTimeoutError() }
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk-a"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk-a"})
 	f.At(time.Minute, func() {
 		require.Equal(t, api.HostLost, f.status().State)
-		other = f.join(api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	})
+	other := f.joinAt(time.Minute, api.JoinRequest{Instance: "b", StateID: "disk-b"})
 	f.At(2*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, granted(2), other)
@@ -137,15 +135,14 @@ func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 }
 
 func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
-	var again *workflowtest.UpdateResult
 	f := newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(time.Second, func() { require.Equal(t, api.HostSuspect, f.status().State) })
 	f.At(2*time.Second, func() {
 		delete(f.liveness, 1)
-		again = f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
+	again := f.joinAt(2*time.Second, api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	f.At(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		f.leave(1)
@@ -156,14 +153,14 @@ func TestAnAgentWhoseLivenessFailsIsSuspectThenLost(t *testing.T) {
 
 	f = newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(api.HostGrace+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
 	require.NoError(t, f.run(Run{}))
 }
 
 func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f := newFleet(t)
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	err := f.run(Run{})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, err, &again)
@@ -185,10 +182,10 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 
 func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 	f := newFleet(t)
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(time.Minute, func() {
 		f.env.SetContinueAsNewSuggested(true)
-		f.join(api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
+		f.Update(api.UpdateJoin, api.JoinRequest{Instance: "a", StateID: "disk", Epoch: 1})
 	})
 	err := f.run(Run{})
 	var again *workflow.ContinueAsNewError
@@ -199,17 +196,16 @@ func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
 func TestAHostDrainsUntilItIsTold(t *testing.T) {
 	f := newFleet(t)
 	drain := func(reason string) { f.update(api.UpdateDrainHost, api.DrainHostRequest{Reason: reason}) }
-	var first, second, third *workflowtest.UpdateResult
-	f.At(0, func() { first = f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	first := f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(time.Minute, func() { drain("new kernel") })
 	f.At(2*time.Minute, func() {
 		require.Equal(t, "new kernel", f.status().Draining)
 		f.leave(1)
 	})
-	f.At(3*time.Minute, func() { second = f.join(api.JoinRequest{Instance: "b", StateID: "disk"}) })
+	second := f.joinAt(3*time.Minute, api.JoinRequest{Instance: "b", StateID: "disk"})
 	f.At(4*time.Minute, func() { f.leave(2) })
 	f.At(5*time.Minute, func() { drain("") })
-	f.At(6*time.Minute, func() { third = f.join(api.JoinRequest{Instance: "c", StateID: "disk"}) })
+	third := f.joinAt(6*time.Minute, api.JoinRequest{Instance: "c", StateID: "disk"})
 	f.At(7*time.Minute, func() { f.leave(3) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, []bool{true}, f.drained, "a host without an agent tells nobody")

@@ -9,7 +9,6 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 var kept = []api.Process{{Worker: "p/0", Incarnation: 1}}
@@ -27,16 +26,15 @@ func (f *fleet) recordEnds() *[]api.EndEpochRequest {
 func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
-	var elsewhere, next *workflowtest.UpdateResult
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(time.Minute, func() { f.leaveKeeping(1) })
 	f.At(time.Minute+time.Second, func() {
 		require.Equal(t, api.HostKeeping, f.status().State)
 		require.Len(t, *ends, 1)
 		require.Nil(t, (*ends)[0].NextAgent)
-		elsewhere = f.join(api.JoinRequest{Instance: "c", StateID: "elsewhere"})
 	})
-	f.At(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept}) })
+	elsewhere := f.joinAt(time.Minute+time.Second, api.JoinRequest{Instance: "c", StateID: "elsewhere"})
+	next := f.joinAt(2*time.Minute, api.JoinRequest{Instance: "b", StateID: "disk", Kept: kept})
 	f.At(3*time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
 		require.Len(t, *ends, 2)
@@ -52,7 +50,7 @@ func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
 func TestWorkersAreNotifiedWhenNoAgentInheritsTheirProcesses(t *testing.T) {
 	f := newFleet(t)
 	ends := f.recordEnds()
-	f.At(0, func() { f.join(api.JoinRequest{Instance: "a", StateID: "disk"}) })
+	f.joinAt(0, api.JoinRequest{Instance: "a", StateID: "disk"})
 	f.At(time.Minute, func() { f.leaveKeeping(1) })
 	f.At(time.Minute+keepTime+time.Second, func() {
 		require.Equal(t, api.HostLeft, f.status().State)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func TestFailedProbesDegradeThenReplace(t *testing.T) {
@@ -86,7 +85,6 @@ func TestAnExitWithoutItsOutcomeIsIgnored(t *testing.T) {
 // Its program or its host says so, or the holder of the lease.
 func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEndsUntilAProbePasses(t *testing.T) {
 	s := newWorkerEnv(t)
-	var refused *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
 	s.At(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
@@ -94,8 +92,8 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEndsUntilAProbePasses(t
 	s.At(5*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		require.Contains(t, s.state().Reason, "the GPU is gone")
-		refused = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	})
+	refused := s.UpdateAt(5*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	passed := observed(api.WatchResult{Event: api.WatchProbePassed})
 	s.At(6*time.Second, s.signal(api.SignalProcessEvents, passed))
 	s.At(7*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))

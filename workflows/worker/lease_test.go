@@ -196,17 +196,14 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 	s := newWorkerEnv(t)
 	outOfRange := []int64{-1, (24 * time.Hour).Milliseconds() + 1, 1 << 58, math.MaxInt64} // 1 << 58 ms overflow to 0 ns
 	var refused []*workflowtest.UpdateResult
-	s.At(time.Second, func() {
-		for _, ms := range outOfRange {
-			refused = append(refused, s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
-		}
-	})
+	for _, ms := range outOfRange {
+		refused = append(refused, s.UpdateAt(time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ms}))
+	}
 	s.UpdateAt(2*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "me"})
-	s.At(3*time.Second, func() {
-		for _, ms := range outOfRange {
-			refused = append(refused, s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
-		}
-	})
+	for _, ms := range outOfRange {
+		refused = append(refused,
+			s.UpdateAt(3*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1", TTLMS: ms}))
+	}
 	s.At(5*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
 	s.runThrough(standalone())
 	require.Len(t, refused, 2*len(outOfRange))
@@ -218,27 +215,23 @@ func TestATTLOutOfRangeIsRefused(t *testing.T) {
 func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 	s := newWorkerEnv(t)
 	hash, other := api.HashLeaseToken("alice's secret"), api.HashLeaseToken("bob's secret")
-	var taken, again, guessed, theft, renewed, closed, returned, bad *workflowtest.UpdateResult
-	checkout := func(hash string) *workflowtest.UpdateResult {
-		return s.Update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice", TokenHash: hash})
+	checkout := func(at time.Duration, hash string) *workflowtest.UpdateResult {
+		return s.UpdateAt(at, api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice", TokenHash: hash})
 	}
-	id := func() string { return taken.Value.(*api.Lease).ID }
-	s.At(time.Second, func() { taken = checkout(hash) })
-	s.At(2*time.Second, func() { again, guessed, bad = checkout(hash), checkout(other), checkout("secret") })
-	s.At(3*time.Second, func() {
-		theft = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: other})
-		renewed = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: hash})
-		closed = s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other, Outcome: api.OutcomeClose})
-		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other})()
-	})
-	s.At(4*time.Second, func() {
-		require.NotNil(t, s.state().Lease, "a checkin with another token changes nothing")
-		returned = s.Update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: hash})
-	})
+	const id, at = "t.0.1.1", 3 * time.Second
+	taken, again := checkout(time.Second, hash), checkout(2*time.Second, hash)
+	guessed, bad := checkout(2*time.Second, other), checkout(2*time.Second, "secret")
+	theft := s.UpdateAt(at, api.UpdateRenew, api.RenewRequest{LeaseID: id, TokenHash: other})
+	renewed := s.UpdateAt(at, api.UpdateRenew, api.RenewRequest{LeaseID: id, TokenHash: hash})
+	closed := s.UpdateAt(at, api.UpdateCheckin,
+		api.CheckinRequest{LeaseID: id, TokenHash: other, Outcome: api.OutcomeClose})
+	s.At(at, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: id, TokenHash: other}))
+	s.At(4*time.Second, func() { require.NotNil(t, s.state().Lease, "a checkin with another token changes nothing") })
+	returned := s.UpdateAt(4*time.Second, api.UpdateCheckin, api.CheckinRequest{LeaseID: id, TokenHash: hash})
 	s.At(5*time.Second, func() { require.Nil(t, s.state().Lease) })
 	s.runThrough(standalone())
 	require.Equal(t, hash, taken.Value.(*api.Lease).TokenHash)
-	require.Equal(t, id(), again.Value.(*api.Lease).ID)
+	require.Equal(t, id, again.Value.(*api.Lease).ID)
 	require.ErrorContains(t, guessed.Rejected, "alice")
 	require.ErrorContains(t, bad.Rejected, "token_hash")
 	require.ErrorContains(t, theft.Rejected, "another token")

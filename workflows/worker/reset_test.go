@@ -10,7 +10,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
 func resettable() Run {
@@ -28,14 +27,13 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 		}
 		s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 		s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("10 calls in a row failed")))
-		var late, next *workflowtest.UpdateResult
 		s.At(10*time.Second, func() {
 			require.Nil(t, s.ready(1).Lease, "the same process")
 			require.EqualValues(t, 3, s.metrics().RequestsServed)
 			require.Empty(t, s.metrics().RestartsByReason)
-			late = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
-			next = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 		})
+		late := s.UpdateAt(10*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+		next := s.UpdateAt(10*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 		s.At(11*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2"}))
 		s.At(12*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State, "the reset is a passed probe") })
 		s.runThrough(resettable())

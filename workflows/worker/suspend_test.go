@@ -24,14 +24,11 @@ func suspending(s *workerEnv) Run {
 
 func TestASuspensionRefusesTheRenewalOfALeaseAndFencesIt(t *testing.T) {
 	s := newWorkerEnv(t)
-	var renewal, checkout *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice", TTLMS: 4000}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it", By: "op"}))
-	s.At(3*time.Second, func() {
-		require.Equal(t, lifecycle.Busy, s.state().State)
-		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
-		checkout = s.Update(api.UpdateCheckout, api.CheckoutRequest{Holder: "bob"})
-	})
+	s.At(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
+	renewal := s.UpdateAt(3*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
+	checkout := s.UpdateAt(3*time.Second, api.UpdateCheckout, api.CheckoutRequest{Holder: "bob"})
 	s.At(8*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State, "the lease does not expire: it could not be renewed")
 	})
@@ -96,16 +93,15 @@ func TestALeaseThatIsReturnedAfterItWasFencedCostsNoSecondSuspend(t *testing.T) 
 
 func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 	s := newWorkerEnv(t)
-	var renewal *workflowtest.UpdateResult
 	s.onSuspend = func(api.SuspendRequest) (api.SuspendResult, error) { return api.SuspendResult{Withdrawn: true}, nil }
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice", TTLMS: 5000}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
 	s.At(8*time.Second, s.signal(api.SignalResume, api.Control{}))
 	s.At(9*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
 		require.Len(t, s.resumes, 1, "the host is notified")
 	})
+	renewal := s.UpdateAt(9*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
 	s.At(14*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: suspendedLease}))
 	s.At(15*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -118,14 +114,11 @@ func TestAResumeWithdrawsASuspensionAndRenewsTheLease(t *testing.T) {
 
 func TestASuspensionContinuesAfterContinueAsNew(t *testing.T) {
 	s := newWorkerEnv(t)
-	var renewal *workflowtest.UpdateResult
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
 	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{}))
 	s.OverdueAt(6 * time.Second)
-	s.At(7*time.Second, func() {
-		require.Equal(t, 2, s.runs)
-		renewal = s.Update(api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
-	})
+	s.At(7*time.Second, func() { require.Equal(t, 2, s.runs) })
+	renewal := s.UpdateAt(7*time.Second, api.UpdateRenew, api.RenewRequest{LeaseID: suspendedLease})
 	s.At(20*time.Second, func() {
 		require.Equal(t, lifecycle.Suspended, s.state().State)
 		newest := s.suspends[len(s.suspends)-1]
