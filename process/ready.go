@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,7 +143,8 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		err := p.Probe(ctx)
 		if err == nil {
 			if p.Info().Address == "" && foreignSince.IsZero() {
-				p.setAddress(p.configuredAddress())
+				// it does not listen on its port or socket yet, or never will
+				p.setAddress(address{port: cmp.Or(p.spec.Health.Port, p.plan.address.port)}.tcp())
 			}
 			if foreignSince.IsZero() {
 				return nil
@@ -178,14 +180,6 @@ func (p *Process) findAddress(ctx context.Context) (foreign bool) {
 		p.setAddress(a.tcp())
 	}
 	return false
-}
-
-// configuredAddress is the address of a healthy program that does not listen on its port or socket yet, or never will.
-func (p *Process) configuredAddress() string {
-	if port := p.spec.Health.Port; port != 0 {
-		return address{port: port}.tcp()
-	}
-	return p.plan.address.tcp()
 }
 
 func (p *Process) accepts(ctx context.Context, addr string) bool {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/spec"
@@ -89,13 +88,10 @@ func NewPlan(l spec.Limits, worker string, host Host) (Plan, error) {
 // NewPerProcess returns the per-process limits of l with the worker's cores.
 func NewPerProcess(l spec.Limits, cores []int) launcher.Limits {
 	return launcher.Limits{
-		OpenFiles: uint64(l.OpenFiles), CPUSeconds: ceilSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice,
-		OOMScoreAdj: l.OOMScoreAdj,
+		OpenFiles: uint64(l.OpenFiles), CPUSeconds: uint64(math.Ceil(l.CPUTime.D().Seconds())), Affinity: cores,
+		Nice: l.Nice, OOMScoreAdj: l.OOMScoreAdj,
 	}
 }
-
-// ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.
-func ceilSeconds(d time.Duration) uint64 { return uint64(math.Ceil(d.Seconds())) }
 
 // AssignCores returns the cores that a worker is bound to; nil for all. With limits.cpu_affinity_each the worker's slot
 // decides, and each pool starts at another core, so that the first workers of many pools do not share the first core.

@@ -68,12 +68,9 @@ func (s *segments) next() int64 {
 	return next
 }
 
-// write appends whole lines, the first of which has the sequence number first. After an error, nothing of them is in
-// the log.
+// write appends whole lines, the first of which has the sequence number first, to segments that are loaded. After an
+// error, nothing of them is in the log.
 func (s *segments) write(first int64, lines []byte) error {
-	if err := s.load(); err != nil {
-		return err
-	}
 	part := s.most / segmentsPerLog
 	if n := len(s.list); s.file == nil && n > 0 && s.list[n-1].size+int64(len(lines)) <= part {
 		if err := s.reopen(&s.list[n-1]); err != nil {
