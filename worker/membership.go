@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -62,13 +61,12 @@ type membership struct {
 	ended   chan struct{} // a liveness activity has ended
 	running sync.WaitGroup
 	stop    context.CancelFunc // of run; nil before the first join
-	// heartbeat is the newest; nil since a liveness activity has ended. Where another one had begun before that, its next
-	// heartbeat follows.
-	heartbeat atomic.Pointer[time.Time]
 
-	mu      sync.Mutex
-	request api.JoinRequest
-	worker  sdkworker.Worker // polls the queue of the present epoch
+	mu        sync.Mutex
+	request   api.JoinRequest
+	worker    sdkworker.Worker // polls the queue of the present epoch
+	heartbeat time.Time        // the newest
+	living    int              // liveness activities in progress: one, except for short overlaps
 }
 
 // machine names this agent's process to people.
@@ -177,7 +175,8 @@ func (m *membership) epoch() int64 {
 
 // live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
 func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
-	defer m.heartbeat.Store(nil)
+	m.count(+1)
+	defer m.count(-1)
 	began := time.Now()
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
@@ -185,7 +184,9 @@ func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
 		heartbeat := bounded(m.report())
 		heartbeat.At = r.At.Add(time.Since(began))
 		activity.RecordHeartbeat(ctx, heartbeat)
-		m.heartbeat.Store(new(time.Now()))
+		m.mu.Lock()
+		m.heartbeat = time.Now()
+		m.mu.Unlock()
 		select {
 		case <-ticker.C:
 		case <-activity.GetWorkerStopChannel(ctx):
@@ -195,6 +196,12 @@ func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (m *membership) count(liveness int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.living += liveness
 }
 
 // run joins again, until ctx ends: while no liveness activity is running, and at once when Temporal answers after an
@@ -215,8 +222,10 @@ func (m *membership) run(ctx context.Context) {
 				away = true
 				continue
 			}
-			newest := m.heartbeat.Load()
-			if newest != nil && time.Since(*newest) < api.HostHeartbeatTimeout && !away {
+			m.mu.Lock()
+			lives := m.living > 0 && time.Since(m.heartbeat) < api.HostHeartbeatTimeout
+			m.mu.Unlock()
+			if lives && !away {
 				continue
 			}
 		}

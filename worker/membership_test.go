@@ -62,8 +62,11 @@ func newTestMembership(t *testing.T, connection client.Client, namespace string)
 		request: api.JoinRequest{Instance: "i", StateID: "l"},
 	}
 	t.Cleanup(func() { // the SDK does not wait for one that makes a large heartbeat on a busy machine
-		require.Eventually(t, func() bool { return m.heartbeat.Load() == nil }, serverWait, 10*time.Millisecond,
-			"its liveness ends")
+		require.Eventually(t, func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.living == 0
+		}, serverWait, 10*time.Millisecond, "its liveness ends")
 	})
 	return m
 }
