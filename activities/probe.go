@@ -7,8 +7,13 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
+
+// endNotice is how long the end of a process may take until its health is that of one that does not answer: an engine
+// that hangs holds up the end of its container.
+const endNotice = 2 * time.Second
 
 // Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed; one that
 // the end of the process prevents has no event.
@@ -36,14 +41,14 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 }
 
 // check runs one health check. nil says that a call in progress prevented it. A result without an event is that of a
-// process that ends, which its exit explains better.
+// process that ends soon, which its exit explains better.
 func (h *Host) check(ctx context.Context, p *process.Process) *api.WatchResult {
 	began := time.Now()
 	err := p.Probe(ctx)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
 		return nil
-	case errors.Is(err, process.ErrUnavailable):
+	case errors.Is(err, process.ErrUnavailable) && !sleep.For(p.Done(), endNotice):
 		return &api.WatchResult{}
 	}
 	h.Observer.Probed(processOf(p), time.Since(began), err)

@@ -141,6 +141,10 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		}
 		started := time.Now()
 		err := p.Probe(ctx)
+		exited := errors.Is(err, ErrUnavailable)
+		if exited {
+			err = errExitedEarly
+		}
 		if err == nil {
 			if p.Info().Address == "" && foreignSince.IsZero() {
 				// it does not listen on its port or socket yet, or never will
@@ -151,7 +155,7 @@ func (p *Process) awaitListening(ctx context.Context) error {
 			}
 			err = errForeignListener
 		}
-		if interrupted := ctx.Err() != nil; !interrupted || lastErr == nil {
+		if interrupted := exited || ctx.Err() != nil; !interrupted || lastErr == nil {
 			lastErr = err
 		} else {
 			lastErr = fmt.Errorf("%w; the next probe was interrupted after %s", lastErr,

@@ -170,7 +170,7 @@ func (t *template) receive(deadline time.Time) (templateReply, error) {
 	}
 	answer := json.NewDecoder(io.LimitReader(t.control, maxTemplateReply)) // nothing follows it before the next request
 	if err := answer.Decode(&reply); err != nil {
-		return reply, fmt.Errorf("it sent no JSON of at most %d bytes: %w", maxTemplateReply, err)
+		return reply, fmt.Errorf("read its answer, JSON of at most %d bytes: %w", maxTemplateReply, err)
 	}
 	if reply.Error != "" {
 		return reply, errors.New(reply.Error)

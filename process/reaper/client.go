@@ -81,7 +81,12 @@ func (c *Client) supervise(cmd *exec.Cmd) {
 		c.commands, c.cmd = nil, nil
 		lent := c.lent
 		c.mu.Unlock()
-		if lent || sleep.Ended(c.stop) {
+		if sleep.Ended(c.stop) {
+			return
+		}
+		if lent {
+			c.logger.Warn("reaper exited during the hand-over; if the agent is killed now, its other subprocesses survive "+
+				"until its next start", "error", err)
 			return
 		}
 		c.logger.Warn("reaper exited; restarting it", "error", err)
@@ -124,7 +129,7 @@ func (c *Client) Forget(cookie string) {
 	c.sendLocked(command{Op: opForget, Key: tree.Key{Cookie: cookie}})
 }
 
-// sendLocked kills a reaper that does not take the command; its replacement gets everything to watch.
+// sendLocked kills a reaper that does not take the command; its replacement, if any, gets everything to watch.
 func (c *Client) sendLocked(command command) {
 	if c.commands == nil {
 		return
@@ -135,7 +140,7 @@ func (c *Client) sendLocked(command command) {
 		_, err = c.commands.Write(append(line, '\n'))
 	}
 	if err != nil {
-		c.logger.Warn("reaper does not read its commands; replacing it", "error", err)
+		c.logger.Warn("reaper does not read its commands; killing it", "error", err)
 		_ = c.cmd.Process.Kill()
 	}
 }

@@ -283,7 +283,7 @@ func (w *worker) lastReason() string {
 
 // reason is why the worker is in its state. One that its pool has ended waits for nothing more.
 func (w *worker) reason() string {
-	if w.Wait.Reason != "" && !w.Ending {
+	if w.Wait.Reason != "" && (!w.Ending || w.Resting) {
 		return w.Wait.Reason
 	}
 	return w.lastReason()
