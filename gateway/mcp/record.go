@@ -193,7 +193,7 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if unread != nil {
 		return nil, unread
 	}
-	if kept.Pool == "" && host == q.Gone { // which may have a store of its own, and come back
+	if kept.Pool == "" && host != "" && host == q.Gone { // which may have a store of its own, and come back
 		return nil, api.Errorf(api.CodeUnavailable, "host %s, which has the MCP session, does not answer", host).After(tick)
 	}
 	if kept.Pool != q.Pool || kept.Principal != q.Principal {

@@ -131,15 +131,16 @@ func TestConnectionsThatResumeAStreamAtOnce(t *testing.T) {
 
 // A request that has entered a session just before its end is not begun: its client may repeat it in another one.
 func TestARequestDoesNotBeginInASessionThatHasEnded(t *testing.T) {
-	q := Request{Spec: spec.Default()}
-	q.Spec.MCP.Mode = spec.MCPShared
+	q := Request{Pool: "p", Spec: spec.Default(), Body: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)}
+	q.Spec.MCP.Mode, q.Spec.MCP.Park = spec.MCPShared, 0
 	e, s := New(Config{}), newSession("here", q)
 	require.True(t, s.enter())
 	e.drop(s, "the client has ended it")
 	e.closed = true // a call that began would fail with pool.ErrClosing
 	post := httptest.NewRequest(http.MethodPost, "/", nil)
+	post.Header = http.Header{"Content-Type": {typeJSON}, "Accept": {typeJSON}, headerSession: {"unknown"}}
 	err := e.request(httptest.NewRecorder(), post, q, s, message{ID: []byte("1"), Method: "tools/call"})
-	require.Equal(t, errEnded, err)
+	require.Equal(t, errUnknown, err, "it has looked for the session again, which another host may have")
 	require.Empty(t, e.flights)
 	require.Equal(t, 1, s.uses)
 }
