@@ -75,7 +75,7 @@ func (a *app) mcpGateway(ctx context.Context, p pool) (string, error) {
 			"wait until one is ready, and start agents with --listen HOST:PORT", p.Name())
 	}
 	if len(gateways) > 1 {
-		a.warn("a session of MCP belongs to one gateway; the pool has also " + strings.Join(gateways[1:], ", "))
+		a.warn("each gateway of the pool serves all its clients; the others are " + strings.Join(gateways[1:], ", "))
 	}
 	return gateways[0], nil
 }
