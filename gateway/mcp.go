@@ -115,7 +115,8 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 		// of two that do not answer, the second one may just have continued a session of the first
 		request.Here, request.Gone = request.Gone != "", to[0].Host
 	}
-	if request.Guest != nil && api.CodeOf(err).Retryable() && !problemOf(err).Started {
+	_, isOther := errors.AsType[api.OtherHostError](err)
+	if request.Here && isOther || request.Guest != nil && api.CodeOf(err).Retryable() && !problemOf(err).Started {
 		peer.RefuseCall(w.Header())
 	}
 	return err

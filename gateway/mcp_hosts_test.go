@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,6 +197,40 @@ func TestAHostWithoutWorkersContinuesNoSessionOfMCP(t *testing.T) {
 	}
 	require.Equal(t, "there", recordOf(t, store, session[1]).Host)
 	require.Empty(t, here.gateway.MCPSessions())
+}
+
+// A session without a process continues at a host with a free one, if its own host has none, be it that another client
+// has it or that the workers have moved.
+func TestASessionOfMCPContinuesWhereAWorkerIsFree(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{spec.MCPSession, spec.MCPShared} {
+		for _, moves := range []bool{true, false} {
+			store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+			in := withSpec(func(sp *spec.Spec) { sp.MCP.Mode, sp.Sessions.Store = mode, spec.StoreRedis })
+			there := openThere(t, append(on("there", store), in)...)
+			here := openHere(t, there, 1, append(on("here", store), in)...)
+			session := here.initialize()
+			first, _ := here.processes.Get("p/0", 1)
+			require.NoError(t, syscall.Kill(first.Info().PID, syscall.SIGKILL))
+			<-first.Done()
+			switch {
+			case moves:
+				here.knows(0, there)
+			case mode == spec.MCPShared: // no client has it
+				continue
+			default:
+				here.start(0, 2)
+				here.lease(0, "another client")
+			}
+			for _, e := range []*env{here, there, here} {
+				require.Eventually(t, func() bool {
+					return strings.Contains(string(e.mcp("POST", mcpTool("pid", "{}"), session...).body), `"pid"`)
+				}, timeout, poll, mode)
+			}
+			require.Equal(t, "there", recordOf(t, store, session[1]).Host)
+			require.Empty(t, here.gateway.MCPSessions())
+		}
+	}
 }
 
 // toldStore says when it has changed or deleted a session.

@@ -36,6 +36,7 @@ type flight struct {
 	token   json.RawMessage // the client's progress token; nil for none
 	own     int64           // the token on the pipe
 	out     *stream
+	moves   bool // its session may continue at another host
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -46,7 +47,8 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		writeJSON(w, http.StatusOK, response(m.ID, json.RawMessage("{}"), nil))
 		return nil
 	}
-	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), own: e.ids.Add(1)}
+	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), own: e.ids.Add(1),
+		moves: s.isSaved() && s.call.Key == "" && q.Spec.Sessions.Store == spec.StoreRedis && q.Gone == ""}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	out := s.stream(m.ID, r.Header, f.cancel)
 	f.out = out.stream
@@ -64,13 +66,18 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		if s.modern && m.Method == "tools/list" && err == nil {
 			e.learnTools(toolsOf{s.pool, s.call.Key}, result)
 		}
-		f.out.finish(response(f.id, result, err))
+		if err != error(errEnded) || !f.out.void() {
+			f.out.finish(response(f.id, result, err))
+		}
 	}) {
 		e.complete(f)
 		return pool.ErrClosing
 	}
 	err := reply(w, r, q, out)
 	s.left(out)
+	if err == errVoid {
+		return e.post(w, r, q)
+	}
 	return err
 }
 
@@ -175,7 +182,14 @@ func (e *Endpoint) call(f *flight) (json.RawMessage, error) {
 		return result(e.config.Pool.CallPool(f.ctx, s.pool, f.call))
 	}
 	for attempt := 1; ; attempt++ {
-		id, _, err := e.acquire(f.ctx, s, pool.CheckoutRequest{})
+		var how pool.CheckoutRequest
+		if f.moves {
+			how.Forward = func(ctx context.Context, to pool.Place) error { return e.give(ctx, f, to) }
+		}
+		id, _, err := e.acquire(f.ctx, s, how)
+		if err == nil && id == "" {
+			err = errEnded
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -266,16 +280,15 @@ func (e *Endpoint) acquire(ctx context.Context, s *session,
 	case s.acquiring <- struct{}{}:
 		defer func() { <-s.acquiring }()
 	case <-ctx.Done():
-		return "", nil, ctx.Err()
 	}
 	s.mu.Lock()
 	id, ended := s.lease, s.ended
 	s.mu.Unlock()
-	if id != "" || ended {
-		if ended {
-			err = errEnded
-		}
-		return id, nil, err
+	switch {
+	case ended:
+		return "", nil, errEnded
+	case id != "", ctx.Err() != nil:
+		return id, nil, ctx.Err()
 	}
 	if e.speaks(spec.EraModern, s.pool, s.mcp) {
 		return "", nil, modernOnly(versions[0])

@@ -47,8 +47,7 @@ func (e *Endpoint) listen(w http.ResponseWriter, r *http.Request, q Request, m m
 	defer e.removeListener(l)
 	complete := withMember(json.RawMessage(`{"resultType":"complete"}`), "_meta", l.meta(nil))
 	defer context.AfterFunc(e.config.Life, func() { l.out.finish(response(l.id, complete, nil)) })()
-	l.out.send(r.Context(), w, q.Spec.MCP.KeepAlive.D(), q.Hold)
-	return nil
+	return l.out.send(r.Context(), w, q.Spec.MCP.KeepAlive.D(), q.Hold)
 }
 
 // offered are the notifications of a filter that a server with these capabilities sends.

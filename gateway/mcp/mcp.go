@@ -325,43 +325,9 @@ func (e *Endpoint) get(w http.ResponseWriter, r *http.Request, q Request) error 
 	if out.isGet {
 		defer context.AfterFunc(e.config.Life, cancel)()
 	}
-	out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
+	err = out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
 	s.left(out)
-	return nil
-}
-
-// sessionOf is the session that a request names, which the request has entered. A client of a shared process that names
-// none has one for the request.
-func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
-	id := r.Header.Get(headerSession)
-	if id == "" {
-		if q.Spec.MCP.Mode != spec.MCPSession && r.Method == http.MethodPost {
-			if e.speaks(spec.EraModern, q.Pool, q.Spec.MCP) {
-				return nil, modernOnly(cmp.Or(r.Header.Get(headerVersion), versions[0]))
-			}
-			s := newSession("", q)
-			s.enter()
-			return s, nil
-		}
-		return nil, &failure{http.StatusBadRequest, codeRequest, "the header " + headerSession + " is missing", nil}
-	}
-	e.mu.Lock()
-	s := e.sessions[id]
-	e.mu.Unlock()
-	if s == nil || !s.enter() {
-		var err error
-		if s, err = e.restore(r.Context(), id, q); err != nil {
-			return nil, err
-		}
-		if !s.enter() {
-			return nil, errEnded
-		}
-	}
-	if s.pool != q.Pool || s.principal != q.Principal {
-		s.leave()
-		return nil, errUnknown
-	}
-	return s, nil
+	return err
 }
 
 // initialize begins a session.
@@ -426,11 +392,11 @@ func reply(w http.ResponseWriter, r *http.Request, q Request, out *reader) error
 		unread, last, closed := out.unread()
 		switch {
 		case stream, mayStream && (unread > 1 || unread > 0 && !closed):
-			out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
-			return nil
+			return out.send(ctx, w, q.Spec.MCP.KeepAlive.D(), q.Hold)
 		case closed:
-			if unread == 0 { // or another connection has resumed the stream
-				return errEnded
+			if unread == 0 { // it is void, or another connection has resumed it
+				_, err := out.begin()
+				return cmp.Or(err, error(errEnded))
 			}
 			if err := q.Hold(int64(len(last))); err != nil { // a client that takes no events misses the others
 				return err

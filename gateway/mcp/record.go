@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -199,14 +200,11 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if kept.Pool != q.Pool || kept.Principal != q.Principal {
 		return nil, errUnknown
 	}
+	if err := e.elsewhere(ctx, q.Pool); err != nil {
+		return nil, err
+	}
 	if host != e.config.HostID {
-		if !e.config.Pool.HasWorkers(q.Pool) { // then it is for a host with some, unless they are yet to start, perhaps here
-			err := e.config.Pool.Locate(ctx, q.Pool, "")
-			if err != nil && api.CodeOf(err) != api.CodeWorkerNotFound {
-				return nil, err
-			}
-		}
-		if err := e.claim(ctx, store, q.Pool, id, host); err != nil {
+		if err := e.assign(ctx, store, q.Pool, id, host, e.config.HostID); err != nil {
 			return nil, err
 		}
 		if kept.Lease != "" {
@@ -262,15 +260,47 @@ type taken string
 
 func (host taken) Error() string { return "host " + string(host) + " has continued the session" }
 
-// claim makes a session this host's whose host is gone. It fails with an api.OtherHostError if another one was first.
-func (e *Endpoint) claim(ctx context.Context, store sessions.Store, pool, id, gone string) error {
+// elsewhere is an api.OtherHostError while all workers of the pool are on other hosts. It is nil if they are yet to
+// start, perhaps here.
+func (e *Endpoint) elsewhere(ctx context.Context, pool string) error {
+	if e.config.Pool.HasWorkers(pool) {
+		return nil
+	}
+	err := e.config.Pool.Locate(ctx, pool, "")
+	if api.CodeOf(err) == api.CodeWorkerNotFound {
+		return nil
+	}
+	return err
+}
+
+// give has another host continue the session of a flight that waits for a process here: a worker is free there.
+func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err error) {
+	if to.Settled != nil {
+		defer func() { to.Settled(err == nil) }()
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	s := f.session
+	store, err := e.config.Store(ctx, s.pool)
+	if err == nil {
+		err = e.assign(ctx, store, s.pool, s.id, e.config.HostID, to.Host)
+	}
+	if _, other := errors.AsType[api.OtherHostError](err); err != nil && !other {
+		return fmt.Errorf("%w: %w", pool.ErrNotTaken, err)
+	}
+	e.drop(s, "it continues on another host, which has a free worker")
+	return nil
+}
+
+// assign makes a session of one host another one's. It fails with an api.OtherHostError if it is neither's.
+func (e *Endpoint) assign(ctx context.Context, store sessions.Store, pool, id, from, host string) error {
 	_, err := store.Update(ctx, holderOf(id), func(kept *sessions.Session) error {
 		now := recordIn(kept)
-		if now.Host != gone && now.Host != e.config.HostID || now.Pool == "" {
+		if now.Host != from && now.Host != host || now.Pool == "" {
 			return taken(now.Host)
 		}
-		if now.Host == gone { // else another request here has claimed it, and may have a lease
-			now.Host, now.Lease = e.config.HostID, ""
+		if now.Host == from { // else another request has done so, and it may have a lease
+			now.Host, now.Lease = host, ""
 		}
 		text, err := json.Marshal(now)
 		kept.Metadata[recordKey] = text

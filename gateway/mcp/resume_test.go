@@ -21,7 +21,9 @@ import (
 func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 	s := newSession("here", Request{Spec: spec.Default()})
 	out := s.stream([]byte("1"), nil, nil)
-	require.False(t, out.begin(), "a client of an older revision")
+	primes, err := out.begin()
+	require.NoError(t, err)
+	require.False(t, primes, "a client of an older revision")
 	s.left(out)
 	resumes := func(after int64) bool {
 		again, err := s.resume(out.eventID(after), nil)
@@ -62,7 +64,8 @@ func TestWhatASessionKeepsOfItsStreams(t *testing.T) {
 		get, err = s.resume(heard, nil)
 		require.NoError(t, err)
 	}
-	require.False(t, get.begin())
+	primes, _ = get.begin()
+	require.False(t, primes)
 	require.True(t, get.push([]byte("x")))
 	_, _ = get.take()
 	s.left(get)
@@ -114,7 +117,7 @@ func TestWhatWaitsForAStream(t *testing.T) {
 func TestConnectionsThatResumeAStreamAtOnce(t *testing.T) {
 	s := newSession("here", Request{Spec: spec.Default()})
 	out := s.stream([]byte("1"), nil, nil)
-	out.begin()
+	_, _ = out.begin()
 	for range 5000 {
 		var connections sync.WaitGroup
 		for range 3 {

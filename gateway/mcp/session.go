@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -139,6 +141,47 @@ func full[T any](all map[string]T, where func(T) (pool, principal string), anoth
 	}
 	return api.Errorf(api.CodeUnavailable, "%s has %d %s (%s); end some, or wait until idle ones end", of, n, what,
 		key).After(tick)
+}
+
+// sessionOf is the session that a request names, which the request has entered. A client of a shared process that names
+// none has one for the request.
+func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
+	id := r.Header.Get(headerSession)
+	if id == "" {
+		if q.Spec.MCP.Mode != spec.MCPSession && r.Method == http.MethodPost {
+			if e.speaks(spec.EraModern, q.Pool, q.Spec.MCP) {
+				return nil, modernOnly(cmp.Or(r.Header.Get(headerVersion), versions[0]))
+			}
+			s := newSession("", q)
+			s.enter()
+			return s, nil
+		}
+		return nil, &failure{http.StatusBadRequest, codeRequest, "the header " + headerSession + " is missing", nil}
+	}
+	e.mu.Lock()
+	s := e.sessions[id]
+	e.mu.Unlock()
+	if s != nil && s.isSaved() {
+		err := e.elsewhere(r.Context(), q.Pool)
+		if _, other := errors.AsType[api.OtherHostError](err); other {
+			e.drop(s, "all workers of its pool are on other hosts")
+			return nil, err
+		}
+	}
+	if s == nil || !s.enter() {
+		var err error
+		if s, err = e.restore(r.Context(), id, q); err != nil {
+			return nil, err
+		}
+		if !s.enter() {
+			return nil, errEnded
+		}
+	}
+	if s.pool != q.Pool || s.principal != q.Principal {
+		s.leave()
+		return nil, errUnknown
+	}
+	return s, nil
 }
 
 // endSession ends a session, and its process with it.

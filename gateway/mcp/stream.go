@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -34,6 +35,7 @@ type stream struct {
 	bytes    int      // of the messages after that
 	reader   *reader  // nil while no connection is there
 	begun    bool     // a connection sends it as events
+	voided   bool     // see void
 	closed   bool
 	status   int         // of the answer that finishes it, if nothing was sent before; 0 for 200
 	cancel   func()      // of its request, while there is no answer
@@ -88,6 +90,19 @@ func (o *stream) finish(last []byte) {
 	}
 }
 
+// void ends the stream of a request that is to be made again, in which nothing was sent. It reports false if something
+// was.
+func (o *stream) void() bool {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	if o.begun || o.newest > 0 {
+		return false
+	}
+	o.closed, o.voided, o.cancel, o.orphan = true, true, nil, nil
+	o.wakeLocked()
+	return true
+}
+
 func (o *stream) addLocked(message []byte) {
 	o.messages, o.newest, o.bytes = append(o.messages, message), o.newest+1, o.bytes+len(message)
 	o.wakeLocked()
@@ -133,17 +148,29 @@ func (r *reader) take() (messages [][]byte, closed bool) {
 	return messages, r.closed
 }
 
-// begin notes that events are sent, and reports whether one without data is the first.
-func (r *reader) begin() (primes bool) {
+// begin notes that events are sent, and reports whether one without data is the first. It fails with errVoid.
+func (r *reader) begin() (primes bool, err error) {
 	r.all.mu.Lock()
 	defer r.all.mu.Unlock()
+	if r.voided {
+		return false, errVoid
+	}
 	primes = r.prime && r.number > 0 && !r.begun
 	r.begun = true
-	return primes
+	return primes, nil
 }
 
-// send writes the stream as events until it ends, the client leaves or ctx ends. hold counts what is being written.
-func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration, hold func(int64) error) {
+// errVoid says that the request of a stream is to be made again.
+var errVoid = errors.New("the request is to be made again")
+
+// send writes the stream as events until it ends, the client leaves or ctx ends. hold counts what is being written. It
+// fails, with errVoid, only if nothing is written.
+func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time.Duration,
+	hold func(int64) error) error {
+	primes, err := r.begin()
+	if err != nil {
+		return err
+	}
 	header, out := w.Header(), http.NewResponseController(w)
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache, no-transform")
@@ -151,7 +178,7 @@ func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 	w.WriteHeader(http.StatusOK)
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
-	if r.begin() {
+	if primes {
 		_, _ = io.WriteString(w, "id: "+r.eventID(0)+"\ndata: \n\n") // Flush reports a failure
 	}
 	for {
@@ -159,7 +186,7 @@ func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 		messages, closed := r.take()
 		for _, message := range messages {
 			if hold(int64(len(message))) != nil {
-				return
+				return nil
 			}
 			begin := "event: message\ndata: "
 			if number++; r.number > 0 {
@@ -167,19 +194,19 @@ func (r *reader) send(ctx context.Context, w http.ResponseWriter, keepAlive time
 			}
 			for _, part := range [][]byte{[]byte(begin), message, []byte("\n\n")} {
 				if _, err := w.Write(part); err != nil {
-					return
+					return nil
 				}
 			}
 		}
 		if out.Flush() != nil || closed || hold(0) != nil { // what is flushed needs no memory here
-			return
+			return nil
 		}
 		select {
 		case <-r.wake:
 		case <-quiet.C:
 			_, _ = w.Write([]byte(": keep-alive\n\n")) // Flush reports a failure
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
