@@ -108,7 +108,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 		if failure := g.forward(w, r, to[0]); !errors.Is(failure, pool.ErrNotTaken) {
-			return failure
+			return request.Fail(w, failure)
 		} else if other.Host != "" && (g.peers.Refuses(to[0]) || r.Context().Err() != nil) {
 			return err // the host is not gone, and has the session
 		}

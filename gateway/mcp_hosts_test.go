@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -231,6 +232,18 @@ func TestASessionOfMCPContinuesWhereAWorkerIsFree(t *testing.T) {
 			require.Empty(t, here.gateway.MCPSessions())
 		}
 	}
+}
+
+// A request that is lost with its host fails as one that is lost with its process.
+func TestARequestOfMCPThatIsLostWithItsHostFails(t *testing.T) {
+	t.Parallel()
+	here := openHere(t, nil, 0, withModern(t, spec.MCPSession), legacy(func(*spec.Spec) {}))
+	here.joins(peerWith(t, 1, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	got := here.mcp("POST", mcpTool("pid", "{}"), "Mcp-Session-Id", "there.1")
+	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+	require.Contains(t, string(got.body), `"code":-32603`)
+	require.Contains(t, string(got.body), `"started":true`)
+	require.Equal(t, http.StatusBadGateway, here.mcp("GET", "", "Mcp-Session-Id", "there.1").status)
 }
 
 // toldStore says when it has changed or deleted a session.

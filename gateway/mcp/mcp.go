@@ -224,6 +224,17 @@ type Request struct {
 	Hold func(int64) error
 }
 
+// Fail answers a request of a session that was lost at another host as one that was lost with its process: clients give
+// up after an HTTP error. It returns err, which may be nil, for other messages.
+func (q Request) Fail(w http.ResponseWriter, err error) error {
+	m, invalid := parse(q.Body)
+	if err == nil || invalid != nil || m.ID == nil || m.Method == "" {
+		return err
+	}
+	writeJSON(w, http.StatusOK, response(m.ID, nil, err))
+	return nil
+}
+
 // Serve answers a GET, POST or DELETE. It returns an error, which is coded, only if it has not answered.
 func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, q Request) error {
 	err := e.serve(w, r, q)
