@@ -273,10 +273,14 @@ func (e *Endpoint) elsewhere(ctx context.Context, pool string) error {
 	return err
 }
 
-// give has another host continue the session of a flight that waits for a process here: a worker is free there.
+// give has another host continue the session of a flight that waits for a process here: a worker is free there. A
+// flight whose answer has begun waits on.
 func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err error) {
 	if to.Settled != nil {
 		defer func() { to.Settled(err == nil) }()
+	}
+	if f.out.hasBegun() {
+		return pool.ErrNotTaken
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
