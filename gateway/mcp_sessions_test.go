@@ -51,6 +51,33 @@ func (e *env) awaitIdle() {
 	}, timeout, poll)
 }
 
+// A client that returns at the moment at which its session counts as idle has it still.
+func TestAClientOfMCPMayReturnAtAnyTime(t *testing.T) {
+	e := openModern(t, 1, spec.MCPShared, legacy(func(*spec.Spec) {}))
+	session := e.initialize()
+	ctx, cancel := context.WithCancel(t.Context())
+	checked := background(func() error {
+		for ctx.Err() == nil {
+			e.gateway.mcp.Check(time.Now().Add(time.Hour))
+		}
+		return ctx.Err()
+	})
+	for range 500 {
+		var clients [8]<-chan answer
+		for i := range clients {
+			clients[i] = background(func() answer {
+				return e.mcp("POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session...)
+			})
+		}
+		for _, client := range clients {
+			got := await(t, client)
+			require.Equal(t, 200, got.status, "%s", got.body)
+		}
+	}
+	cancel()
+	require.Error(t, await(t, checked))
+}
+
 // A process that an MCP client has to itself says whose it is and since when, also after an idle time.
 func TestWhichClientOfMCPHasAProcess(t *testing.T) {
 	e, one, _ := asPrincipals(t, 2, spec.MCPSession, legacy(func(*spec.Spec) {}))

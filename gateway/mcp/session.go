@@ -168,13 +168,10 @@ func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 			return nil, err
 		}
 	}
-	if s == nil || !s.enter() {
+	for s == nil || !s.enter() { // it may be idle for too long just now
 		var err error
 		if s, err = e.restore(r.Context(), id, q); err != nil {
 			return nil, err
-		}
-		if !s.enter() {
-			return nil, errEnded
 		}
 	}
 	if s.pool != q.Pool || s.principal != q.Principal {
