@@ -7,7 +7,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Served counts the calls of an incarnation, which the gateway counts. The exit record shares it, so that the last
+// Served counts calls, which the gateway counts. The exit record shares that of an incarnation, so that the last
 // calls count too, which end after the process.
 type Served struct {
 	InFlight               atomic.Int64
@@ -31,6 +31,9 @@ func (s *Served) Usage() api.Usage {
 	took, failed := time.Duration(s.took.Load()), s.failed.Load() // before the calls of which they are a part
 	return api.Usage{Requests: s.requests.Load(), Failed: failed, TotalMS: took.Milliseconds()}
 }
+
+// Took is the time of the calls that have ended.
+func (s *Served) Took() time.Duration { return time.Duration(s.took.Load()) }
 
 // Restore continues with what an earlier agent has counted.
 func (s *Served) Restore(u api.Usage) {

@@ -134,7 +134,7 @@ func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	if left := u.leases.Expires.Sub(now); left > 0 {
 		return left
 	}
-	u.lease.calls.cancel(errExpired(u.lease.lease.ID))
+	u.cancelLocked(u.lease, errExpired(u.lease.lease.ID))
 	return idleTick
 }
 

@@ -339,7 +339,7 @@ func (c *Call) Complete(err error) {
 func (c *Call) finish(err error) {
 	u, p, now := c.upstream, c.upstream.pool, time.Now()
 	p.mu.Lock()
-	if _, running := c.setLocked()[c]; !running {
+	if _, running := u.calls[c]; !running {
 		p.mu.Unlock()
 		return
 	}

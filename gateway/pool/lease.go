@@ -183,16 +183,8 @@ func (d *Dispatcher) returned(ref api.LeaseRef, a lease.Authority) {
 			u.answered.returned = true
 		}
 		proved := u.lease != nil && a.Opens(u.lease.key)
-		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLeaseLocked(), now), "it was checked in")
+		u.setLeasesLocked(u.leases.Returned(ref, proved, u.underLocked(u.lease), now), "it was checked in")
 	})
-}
-
-// underLeaseLocked counts the calls under the lease that counts.
-func (u *upstream) underLeaseLocked() int {
-	if u.lease == nil {
-		return 0
-	}
-	return len(u.lease.calls)
 }
 
 // CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not. Of the
@@ -219,7 +211,7 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, a lease
 	}
 	u.leases = u.leases.End("it was checked in")
 	u.pool.mu.Unlock()
-	if err := u.pool.await(ctx, func() bool { return len(l.calls) == 0 }); err != nil {
+	if err := u.pool.await(ctx, func() bool { return u.underLocked(l) == 0 }); err != nil {
 		return r, false, errStillInFlight(r.LeaseID, err)
 	}
 	u.pool.mu.Lock()

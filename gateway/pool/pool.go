@@ -236,9 +236,8 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 
 func (p *poolState) cancelCallsLocked(reason *api.Error) {
 	for _, u := range slices.Concat(p.order, p.leaving) {
-		u.poolCalls.cancel(reason)
-		if u.lease != nil {
-			u.lease.calls.cancel(reason)
+		for c := range u.calls {
+			c.cancel(reason)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (u *upstream) learnLocked(state api.WorkerState, sent time.Time) {
 		}
 		a.Lease, a.Expires = ref, u.pool.dispatcher.clock.ExpiryOf(*state.Lease, sent)
 	}
-	next := u.leases.Learn(a, u.underLeaseLocked())
+	next := u.leases.Learn(a, u.underLocked(u.lease))
 	if next.Held != (api.LeaseRef{}) && next.Held == a.Lease {
 		u.adoptLocked(*state.Lease, a.Lease, a.Expires)
 		return

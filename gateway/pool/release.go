@@ -33,8 +33,10 @@ func (u *upstream) holdSessionsLocked() {
 	for _, b := range bound {
 		sessions = append(sessions, b.Session)
 	}
-	for c := range u.poolCalls { // a call that has waited in the queue binds its session only when it is answered
-		sessions = append(sessions, c.session)
+	for c := range u.calls { // a call that has waited in the queue binds its session only when it is answered
+		if c.lease == nil {
+			sessions = append(sessions, c.session)
+		}
 	}
 	for _, session := range sessions {
 		if session != "" && p.held[session] == nil {

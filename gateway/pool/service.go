@@ -203,7 +203,7 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 		ref.Seq--
 	}
 	l := u.fenceLocked(ref, "the worker is suspended")
-	u.poolCalls.cancel(api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker)) // unsent ones move
+	u.cancelLocked(nil, api.Errorf(api.CodeSuspended, "%s was suspended while the call ran", u.worker)) // unsent ones move
 	u.pool.mu.Unlock()
 	_ = u.pool.await(ctx, func() bool { return !u.busyLocked() })
 	u.pool.mu.Lock()
@@ -379,5 +379,5 @@ func (u *upstream) expire(ctx context.Context, ref api.LeaseRef) (api.Usage, err
 	if l == nil {
 		return api.Usage{}, nil
 	}
-	return l.count.usage(), nil
+	return l.served.Usage(), nil
 }

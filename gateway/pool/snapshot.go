@@ -62,9 +62,9 @@ type PoolSnapshot struct {
 
 // WorkerSnapshot are the counts of one worker, over all of its incarnations on this host.
 type WorkerSnapshot struct {
-	Worker           string
-	Requests, Failed int64
-	CallTime         time.Duration
+	Worker string
+	api.Usage
+	CallTime time.Duration
 	// Granted counts the leases that this gateway acquired or was shown, Refused the checkouts through it that were
 	// refused.
 	Granted, Refused int64
@@ -140,7 +140,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	for worker, w := range p.stats.workers {
 		rows[worker] = len(s.Workers)
 		s.Workers = append(s.Workers, WorkerSnapshot{
-			Worker: worker, Requests: w.requests, Failed: w.failed, CallTime: w.took, Granted: w.granted, Refused: w.refused,
+			Worker: worker, Usage: w.served.Usage(), CallTime: w.served.Took(), Granted: w.granted, Refused: w.refused,
 		})
 	}
 	for _, u := range p.order {
@@ -194,7 +194,7 @@ func (p *poolState) demand(now time.Time) (Demand, bool) {
 	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
 	for _, u := range p.order {
 		d.NoWorkers = d.NoWorkers && u.is(gone)
-		d.Calls += len(u.poolCalls)
+		d.Calls += u.underLocked(nil)
 		if u.leases.Reserved || u.leaseInUseLocked(now) != nil {
 			d.Leases++
 		}

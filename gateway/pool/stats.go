@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/tracecontext"
+	"github.com/tempool/tempool/process"
 )
 
 // poolStats are the counts of one pool on this host.
@@ -26,7 +27,7 @@ type poolStats struct {
 
 // workerStats counts what one worker did on this host, over all of its incarnations here. The pool's lock guards it.
 type workerStats struct {
-	callCount
+	served           process.Served
 	granted, refused int64
 	rate             rateWindow // of calls, if limits.calls_per_minute is set
 	goneSince        time.Time  // zero while the worker has an upstream

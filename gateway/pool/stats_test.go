@@ -15,7 +15,7 @@ func TestCountingACallDoesNotAllocate(t *testing.T) {
 	count := func() {
 		now = now.Add(time.Second)
 		s.countCall(time.Second, "")
-		a.add(true, time.Second)
+		a.served.Add(true, time.Second)
 		a.rate.wait(10, now)
 		a.rate.add(now)
 		s.figures.count("tools/call", "", time.Millisecond, time.Second, now)
@@ -28,11 +28,12 @@ func TestCountingACallDoesNotAllocate(t *testing.T) {
 
 func TestWorkerStatsExpire(t *testing.T) {
 	p, now := newPoolState(nil, "p"), time.Now()
-	p.workerStatsLocked("p/0", now).add(false, time.Second)
+	p.workerStatsLocked("p/0", now).served.Add(false, time.Second)
 	p.expireStatsLocked(now.Add(time.Hour))
 	p.stats.workers["p/0"].goneSince = now
 	p.expireStatsLocked(now.Add(workerStatsExpiry - 1))
-	require.EqualValues(t, 1, p.workerStatsLocked("p/0", now).requests, "the worker came back and continues its counts")
+	back := p.workerStatsLocked("p/0", now)
+	require.EqualValues(t, 1, back.served.Usage().Requests, "the worker came back and continues its counts")
 	p.stats.workers["p/0"].goneSince = now
 	p.workerStatsLocked("p/1", now.Add(workerStatsExpiry))
 	require.NotContains(t, p.stats.workers, "p/0")

@@ -51,7 +51,7 @@ func TestACallThatWasNotSentToASuspendedWorkerStartsAgain(t *testing.T) {
 		Request{Method: "echo", Body: []byte(`"again"`), onStart: func(worker string, incarnation int64) error {
 			if starts++; starts == 1 {
 				u := e.dispatcher.upstreamOf(worker, incarnation)
-				locked(u.pool, func() any { u.poolCalls.cancel(api.ErrSuspended); return nil })
+				locked(u.pool, func() any { u.cancelLocked(nil, api.ErrSuspended); return nil })
 			}
 			return nil
 		}})

@@ -37,9 +37,9 @@ type upstream struct {
 	suspended         *api.Suspension
 	suspendGeneration int64
 
-	leases    lease.State
-	lease     *activeLease // leases.Held; nil for none
-	poolCalls callSet
+	leases lease.State
+	lease  *activeLease       // leases.Held; nil for none
+	calls  map[*Call]struct{} // in flight, of the pool and under leases
 	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have
 	// been.
 	releasing bool
@@ -58,24 +58,14 @@ type upstream struct {
 	returning bool
 }
 
-// callSet are the calls in flight of one kind on an incarnation: those of its pool, or those under one lease.
-type callSet map[*Call]struct{}
-
-func (s callSet) cancel(reason error) {
-	for c := range s {
-		c.cancel(reason)
-	}
-}
-
 // activeLease is a client's lease that the workflow has confirmed.
 type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
 	key       lease.Key
-	calls     callSet
-	alone     bool // no call from before is on the process any more
-	count     callCount
-	requestID string // of the client's checkout, if it passed this gateway
+	alone     bool           // no call from before is on the process any more
+	served    process.Served // under it
+	requestID string         // of the client's checkout, if it passed this gateway
 }
 
 // answered is the lease that the newest answer to a verification has confirmed. It is returned once somebody who has
@@ -90,7 +80,7 @@ func newUpstream(p *poolState, proc *process.Process) *upstream {
 	u := &upstream{
 		pool: p, worker: proc.Worker(), incarnation: proc.Incarnation(), process: proc, spec: proc.SharedSpec(),
 		served: proc.Served(), conn: proc.Conn(), verifying: make(chan struct{}, 1),
-		score: 100, chosen: p.chosen, poolCalls: callSet{}, leases: lease.New(proc.Incarnation()),
+		score: 100, chosen: p.chosen, calls: map[*Call]struct{}{}, leases: lease.New(proc.Incarnation()),
 		stats: p.workerStatsLocked(proc.Worker(), time.Now()),
 	}
 	u.verifying <- struct{}{}
@@ -156,7 +146,7 @@ func (u *upstream) adoptLocked(granted api.Lease, ref api.LeaseRef, expires time
 	u.setLeasesLocked(next, "a newer lease was granted")
 	granted.Token = "" // the holder's
 	if u.lease == nil {
-		u.lease = &activeLease{ref: ref, key: lease.KeyOf(granted), calls: callSet{}}
+		u.lease = &activeLease{ref: ref, key: lease.KeyOf(granted)}
 		u.stats.granted++
 		u.pool.retireOlderLocked(u)
 	}
@@ -173,7 +163,7 @@ func (u *upstream) setLeasesLocked(next lease.State, reason string) {
 	opens := next.Open() && !u.leases.Open()
 	u.leases = next
 	if l := u.lease; l != nil && l.ref != next.Held {
-		l.calls.cancel(api.Errorf(api.CodeLeaseFenced, "lease %s on %s ended while the call ran: %s", l.lease.ID, u.worker,
+		u.cancelLocked(l, api.Errorf(api.CodeLeaseFenced, "lease %s on %s ended while the call ran: %s", l.lease.ID, u.worker,
 			reason))
 		u.lease, u.intended = nil, ""
 		u.refusals, u.retryAt = 0, time.Time{}
@@ -203,7 +193,7 @@ func (u *upstream) busyLocked() bool { return !u.is(gone) && u.currentLoadLocked
 // aloneLocked reports whether calls under the lease may reach the process.
 func (u *upstream) aloneLocked(l *activeLease) bool {
 	if !l.alone { // none of its own has been sent
-		others := u.inFlight() - len(l.calls)
+		others := u.inFlight() - u.underLocked(l)
 		if u.conn != nil {
 			others = max(others, u.conn.InFlight())
 		}
@@ -215,6 +205,25 @@ func (u *upstream) aloneLocked(l *activeLease) bool {
 // inFlight counts the calls in flight, of the pool and under leases.
 func (u *upstream) inFlight() int { return int(u.served.InFlight.Load()) }
 
+// underLocked counts the calls in flight under the lease, or for nil those of the pool.
+func (u *upstream) underLocked(l *activeLease) (n int) {
+	for c := range u.calls {
+		if c.lease == l {
+			n++
+		}
+	}
+	return n
+}
+
+// cancelLocked cancels the calls that underLocked counts.
+func (u *upstream) cancelLocked(l *activeLease, reason error) {
+	for c := range u.calls {
+		if c.lease == l {
+			c.cancel(reason)
+		}
+	}
+}
+
 // startLocked puts a call in flight, under a lease or, without one, as a call of the pool.
 func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	c.upstream, c.lease, c.startedAt = u, l, now
@@ -222,7 +231,7 @@ func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	if u.spec.Limits.CallsPerMinute > 0 {
 		u.stats.rate.add(now)
 	}
-	c.setLocked()[c] = struct{}{}
+	u.calls[c] = struct{}{}
 	if l != nil {
 		u.yieldLocked(c)
 	}
@@ -231,26 +240,18 @@ func (u *upstream) startLocked(c *Call, l *activeLease, now time.Time) {
 	}
 }
 
-// setLocked is the set that the call is in while it is in flight.
-func (c *Call) setLocked() callSet {
-	if c.lease != nil {
-		return c.lease.calls
-	}
-	return c.upstream.poolCalls
-}
-
 // completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
-	delete(c.setLocked(), c)
+	delete(u.calls, c)
 	u.completeUseLocked(c)
 	if err == nil || Started(err) {
 		took := now.Sub(c.startedAt)
 		if c.lease != nil {
-			c.lease.count.add(err != nil, took)
+			c.lease.served.Add(err != nil, took)
 		}
 		u.served.Add(err != nil, took)
 		u.notifyCountLocked()
-		u.stats.add(err != nil, took)
+		u.stats.served.Add(err != nil, took)
 		u.pool.stats.countCall(took, c.traceID)
 		u.pool.stats.figures.count(c.label(), api.CodeOf(err), c.arrived.waited(c.startedAt)+c.waitedElsewhere, took, now)
 	}
@@ -288,5 +289,5 @@ func (u *upstream) checkinLocked(l *activeLease, outcome api.Outcome, reason str
 	if u.is(fatal) && outcome != api.OutcomeClose {
 		outcome, reason = api.OutcomeClose, u.closed[fatal]
 	}
-	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.count.usage()}
+	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.served.Usage()}
 }

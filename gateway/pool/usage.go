@@ -12,24 +12,6 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// callCount counts calls.
-type callCount struct {
-	requests, failed int64
-	took             time.Duration
-}
-
-func (c *callCount) add(failed bool, took time.Duration) {
-	c.requests++
-	if failed {
-		c.failed++
-	}
-	c.took += took
-}
-
-func (c *callCount) usage() api.Usage {
-	return api.Usage{Requests: c.requests, Failed: c.failed, TotalMS: c.took.Milliseconds()}
-}
-
 // Open lets calls of its pool run on a process that has just become ready.
 func (d *Dispatcher) Open(proc *process.Process) { d.enter(proc, func(*upstream) {}) }
 

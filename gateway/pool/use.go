@@ -262,19 +262,13 @@ func (p *poolState) bound(u *upstream, failure error) {
 	} else {
 		u.use, failure = use{}, api.Errorf(api.CodeStartFailed, "%w", failure)
 	}
-	sets := []callSet{u.poolCalls}
-	if u.lease != nil {
-		sets = append(sets, u.lease.calls)
-	}
-	for _, calls := range sets {
-		for c := range calls {
-			switch {
-			case c.key != key:
-			case failure != nil:
-				c.cancel(failure)
-			case c.lease == nil || u.aloneLocked(c.lease):
-				u.beginUseLocked(c)
-			}
+	for c := range u.calls {
+		switch {
+		case c.key != key || c.lease != nil && c.lease != u.lease:
+		case failure != nil:
+			c.cancel(failure)
+		case c.lease == nil || u.aloneLocked(c.lease):
+			u.beginUseLocked(c)
 		}
 	}
 	u.use.over = over && failure == nil

@@ -242,7 +242,7 @@ func (idleGateway) Snapshot() gateway.Snapshot {
 				prometheus.Exemplar{Value: 2, Timestamp: time.Unix(2, 0),
 					Labels: prometheus.Labels{"trace_id": "1af7651916cd43dd8448eb211c80319c"}}),
 			Waits:   prometheus.MustNewConstHistogram(queueSeconds.desc, 0, 0, nil, "p"),
-			Workers: []pool.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+			Workers: []pool.WorkerSnapshot{{Worker: "p/0", Usage: api.Usage{Requests: 1}}},
 		}}}, Connections: map[string]int64{"unix": 1}}
 }
 
