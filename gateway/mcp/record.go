@@ -280,7 +280,7 @@ func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err erro
 		defer func() { to.Settled(err == nil) }()
 	}
 	if f.out.hasBegun() {
-		return pool.ErrNotTaken
+		return fmt.Errorf("%w, whose answer has begun here", pool.ErrNotTaken)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
