@@ -165,7 +165,7 @@ func TestTheEntryOfAClientIsPrinted(t *testing.T) {
 	}})
 	r := succeed(t, f, "mcp", "url", "mem")
 	require.JSONEq(t, `{"mcpServers": {"mem": {"type": "http", "url": "http://a:1/mcp/mem"}}}`, r.out)
-	require.Contains(t, r.err, "the pool has also http://b:1")
+	require.Contains(t, r.err, "the others are http://b:1")
 	require.Contains(t, fail(t, f, "mcp", "url", "mem").err, "no worker of pool mem has a gateway with an HTTP address")
 	require.Contains(t, fail(t, f, "mcp", "url", "mem").err, "serves no MCP clients")
 }
