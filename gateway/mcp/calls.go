@@ -48,7 +48,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 		return nil
 	}
 	f := &flight{session: s, id: m.ID, call: s.callOf(q, m.Method, m.Params), own: e.ids.Add(1),
-		moves: s.isSaved() && s.call.Key == "" && q.Spec.Sessions.Store == spec.StoreRedis && q.Gone == ""}
+		moves: s.isSaved() && s.call.Key == "" && q.Spec.Sessions.Store == spec.StoreRedis && q.Gone == "" && !q.again}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	out := s.stream(m.ID, r.Header, f.cancel)
 	f.out = out.stream
@@ -76,6 +76,7 @@ func (e *Endpoint) request(w http.ResponseWriter, r *http.Request, q Request, s 
 	err := reply(w, r, q, out)
 	s.left(out)
 	if err == errVoid {
+		q.again = true
 		return e.post(w, r, q)
 	}
 	return err

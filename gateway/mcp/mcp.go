@@ -222,6 +222,8 @@ type Request struct {
 	Guest   *pool.Guest
 	// Hold counts an answer of so many bytes, which replaces the one before, and fails if there is no memory for it.
 	Hold func(int64) error
+
+	again bool // it was given up here for another host, and stays if it is back
 }
 
 // Fail answers a request of a session that was lost at another host as one that was lost with its process: clients give

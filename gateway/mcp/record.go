@@ -274,12 +274,12 @@ func (e *Endpoint) elsewhere(ctx context.Context, pool string) error {
 }
 
 // give has another host continue the session of a flight that waits for a process here: a worker is free there. A
-// flight whose answer has begun waits on.
+// flight whose answer has begun waits on; else its request is made again, here if the session stays.
 func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err error) {
 	if to.Settled != nil {
 		defer func() { to.Settled(err == nil) }()
 	}
-	if f.out.hasBegun() {
+	if !f.out.void() {
 		return fmt.Errorf("%w, whose answer has begun here", pool.ErrNotTaken)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -289,10 +289,9 @@ func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err erro
 	if err == nil {
 		err = e.assign(ctx, store, s.pool, s.id, e.config.HostID, to.Host)
 	}
-	if _, other := errors.AsType[api.OtherHostError](err); err != nil && !other {
-		return fmt.Errorf("%w: %w", pool.ErrNotTaken, err)
+	if _, other := errors.AsType[api.OtherHostError](err); err == nil || other {
+		e.drop(s, "it continues on another host, which has a free worker")
 	}
-	e.drop(s, "it continues on another host, which has a free worker")
 	return nil
 }
 

@@ -103,13 +103,6 @@ func (o *stream) void() bool {
 	return true
 }
 
-// hasBegun reports whether the client gets it as events.
-func (o *stream) hasBegun() bool {
-	o.all.mu.Lock()
-	defer o.all.mu.Unlock()
-	return o.begun
-}
-
 func (o *stream) addLocked(message []byte) {
 	o.messages, o.newest, o.bytes = append(o.messages, message), o.newest+1, o.bytes+len(message)
 	o.wakeLocked()
