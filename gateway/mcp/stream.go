@@ -90,12 +90,12 @@ func (o *stream) finish(last []byte) {
 	}
 }
 
-// void ends the stream of a request that is to be made again, in which nothing was sent. It reports false if something
-// was.
+// void ends the stream of a request that is to be made again. It reports false if something of it was sent, or if the
+// client has left, whose request goes on.
 func (o *stream) void() bool {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
-	if o.begun || o.newest > 0 {
+	if o.begun || o.newest > 0 || o.reader == nil {
 		return false
 	}
 	o.closed, o.voided, o.cancel, o.orphan = true, true, nil, nil
