@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/sleep"
 	"github.com/tempool/tempool/process"
 )
 
@@ -16,7 +15,7 @@ import (
 const endNotice = 2 * time.Second
 
 // Probe runs one health check and takes one full sample. A check that a call in progress prevents has passed; one that
-// the end of the process prevents has no event.
+// the end of the process prevents has the event of that end.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	result, err := order(ctx, h, func(ctx context.Context) api.WatchResult {
 		p, ended := h.running(r.Process)
@@ -41,14 +40,23 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 }
 
 // check runs one health check. nil says that a call in progress prevented it. A result without an event is that of a
-// process that ends soon, which its exit explains better.
+// process that has ended, which its exit explains better.
 func (h *Host) check(ctx context.Context, p *process.Process) *api.WatchResult {
 	began := time.Now()
 	err := p.Probe(ctx)
+	unavailable := errors.Is(err, process.ErrUnavailable)
+	if unavailable {
+		ended, cancel := context.WithTimeout(ctx, endNotice)
+		select {
+		case <-p.Done():
+		case <-ended.Done():
+		}
+		cancel()
+	}
 	switch {
 	case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
 		return nil
-	case errors.Is(err, process.ErrUnavailable) && !sleep.For(p.Done(), endNotice):
+	case unavailable && p.HasEnded():
 		return &api.WatchResult{}
 	}
 	h.Observer.Probed(processOf(p), time.Since(began), err)

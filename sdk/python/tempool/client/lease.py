@@ -42,7 +42,7 @@ def checkin_query(outcome: str, error: Union[BaseException, str, None]) -> str:
 
 
 class Checkout:
-    """The request for a lease, with the arguments of Pool.lease, which waits until then, in time.monotonic() seconds."""
+    """The request for a lease, with the arguments of Pool.lease. It waits until `until`, in time.monotonic() seconds."""
 
     def __init__(self, ttl: Optional[float], holder: Optional[str], session: Optional[str], wait: float, key: Optional[str]) -> None:
         if ttl is not None and ttl <= 0:
