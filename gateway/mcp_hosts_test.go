@@ -234,6 +234,22 @@ func TestASessionOfMCPContinuesWhereAWorkerIsFree(t *testing.T) {
 	}
 }
 
+// A host whose workers have moved gives a session up for its client, and for nobody else.
+func TestNobodyElseMovesASessionOfMCP(t *testing.T) {
+	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(*spec.Spec) {}))
+	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
+	first, _ := e.processes.Get("p/0", 1)
+	require.NoError(t, syscall.Kill(first.Info().PID, syscall.SIGKILL))
+	<-first.Done()
+	e.control.with("p/0", func(w *fakeWorker) { w.host, w.endpoint = "there", "http://127.0.0.1:1" })
+	require.Eventually(t, func() bool { return !e.gateway.HasWorkers("p") }, timeout, poll)
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	require.Equal(t, 404, e.mcpAs(two, session, ping).status)
+	require.Equal(t, 1, e.gateway.MCPSessions()["p"])
+	require.Equal(t, 503, e.mcpAs(one, session, ping).status)
+	require.Empty(t, e.gateway.MCPSessions())
+}
+
 // A request that is lost with its host fails as one that is lost with its process.
 func TestARequestOfMCPThatIsLostWithItsHostFails(t *testing.T) {
 	t.Parallel()
