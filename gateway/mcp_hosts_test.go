@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/pool"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
@@ -234,9 +235,72 @@ func TestASessionOfMCPContinuesWhereAWorkerIsFree(t *testing.T) {
 	}
 }
 
+// loses has a session of MCP here lose its process p/0, whose successor another client has.
+func (e *env) loses() api.Lease {
+	first, _ := e.processes.Get("p/0", 1)
+	require.NoError(e.t, syscall.Kill(first.Info().PID, syscall.SIGKILL))
+	<-first.Done()
+	e.start(0, 2)
+	return e.taken(pool.CheckoutRequest{Holder: "another client", TTLMS: time.Hour.Milliseconds()})
+}
+
+func (e *env) returns(l api.Lease) { e.ok("DELETE", "/v1/leases/"+l.ID+"~"+l.Token, nil) }
+
+// A session is not given to a host that takes nothing from here.
+func TestASessionOfMCPIsNotGivenToAHostThatRefuses(t *testing.T) {
+	t.Parallel()
+	store := embedded.InMemory(sessions.Config{})
+	in := withSpec(func(sp *spec.Spec) { sp.Sessions.Store = spec.StoreRedis })
+	there := openThere(t, append(withPeers(t)("there", store), in)...)
+	here := openHere(t, there, 1, append(withPeers(t)("here", store), in)...) // with another peer token
+	session := here.initialize()
+	taken := here.loses()
+	call := background(func() answer { return here.mcp("POST", mcpTool("pid", "{}"), session...) })
+	to := api.Peer{Host: "there", Endpoint: there.gateway.Endpoint()}
+	require.Eventually(t, func() bool { return !here.gateway.peers.Reaches(to) }, timeout, poll)
+	here.returns(taken)
+	require.Equal(t, 200, await(t, call).status)
+	require.Equal(t, "here", recordOf(t, store, session[1]).Host)
+}
+
+// A request that must wait here, since its answer has begun or its client has left, does not keep those behind it from
+// a free worker of another host.
+func TestARequestOfMCPThatStaysKeepsNobodyBack(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []bool{true, false} {
+		store, on := embedded.InMemory(sessions.Config{}), withPeers(t)
+		in := withSpec(func(sp *spec.Spec) {
+			sp.Sessions.Store, sp.Pool.MaxInflight = spec.StoreRedis, 1
+			sp.Queue.Timeout = spec.Duration(timeout)
+			if begun {
+				sp.MCP.SSEAfter = spec.Duration(time.Millisecond)
+			}
+		})
+		there := openThere(t, append(on("there", store), in)...)
+		here := openHere(t, there, 1, append(on("here", store), in)...)
+		session := here.initialize()
+		here.loses()
+		busy := there.taken(pool.CheckoutRequest{Holder: "me", TTLMS: time.Hour.Milliseconds()})
+		if begun {
+			here.events("POST", mcpTool("pid", "{}"), session[1])
+		} else {
+			r := requestOf(t.Context(), t, "POST", "http://gateway/mcp/p", strings.NewReader(mcpTool("pid", "{}")),
+				append([]string{"Content-Type", "application/json", "Accept", "application/json, text/event-stream"},
+					session...)...)
+			_, err := (&http.Client{Transport: here.http.Transport, Timeout: 100 * time.Millisecond}).Do(r)
+			require.Error(t, err)
+		}
+		began := time.Now()
+		next := background(func() answer { return here.mcp("POST", mcpInitialize) })
+		there.returns(busy)
+		require.Equal(t, 200, await(t, next).status)
+		require.Less(t, time.Since(began), timeout/4)
+	}
+}
+
 // A host whose workers have moved gives a session up for its client, and for nobody else.
 func TestNobodyElseMovesASessionOfMCP(t *testing.T) {
-	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(*spec.Spec) {}))
+	e, one, two := asPrincipals(t, 1, spec.MCPShared, legacy(func(sp *spec.Spec) { sp.Sessions.Store = spec.StoreRedis }))
 	session := e.mcpAs(one, "", mcpInitialize).header.Get("Mcp-Session-Id")
 	first, _ := e.processes.Get("p/0", 1)
 	require.NoError(t, syscall.Kill(first.Info().PID, syscall.SIGKILL))

@@ -200,8 +200,10 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 	if kept.Pool != q.Pool || kept.Principal != q.Principal {
 		return nil, errUnknown
 	}
-	if err := e.elsewhere(ctx, q.Pool); err != nil {
-		return nil, err
+	if host != e.config.HostID || q.Spec.Sessions.Store == spec.StoreRedis {
+		if err := e.elsewhere(ctx, q.Pool); err != nil {
+			return nil, err
+		}
 	}
 	if host != e.config.HostID {
 		if err := e.assign(ctx, store, q.Pool, id, host, e.config.HostID); err != nil {
@@ -273,14 +275,15 @@ func (e *Endpoint) elsewhere(ctx context.Context, pool string) error {
 	return err
 }
 
-// give has another host continue the session of a flight that waits for a process here: a worker is free there. A
-// flight whose answer has begun waits on; else its request is made again, here if the session stays.
+// give has another host continue the session of a flight that waits for a process here: a worker is free there. The
+// request is made again, here if the session stays. A flight waits on whose answer has begun, whose client has left, or
+// that cannot go there.
 func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err error) {
 	if to.Settled != nil {
 		defer func() { to.Settled(err == nil) }()
 	}
-	if !f.out.void() {
-		return fmt.Errorf("%w, whose answer has begun here", pool.ErrNotTaken)
+	if !e.config.Pool.Reaches(to.Peer) || !f.out.void() {
+		return fmt.Errorf("%w: %w", pool.ErrNotTaken, pool.ErrStays)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -161,7 +161,8 @@ func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 	e.mu.Lock()
 	s := e.sessions[id]
 	e.mu.Unlock()
-	if s != nil && s.pool == q.Pool && s.principal == q.Principal && s.isSaved() {
+	shared := q.Spec.Sessions.Store == spec.StoreRedis
+	if shared && s != nil && s.pool == q.Pool && s.principal == q.Principal && s.isSaved() {
 		err := e.elsewhere(r.Context(), q.Pool)
 		if _, other := errors.AsType[api.OtherHostError](err); other {
 			e.drop(s, "all workers of its pool are on other hosts")

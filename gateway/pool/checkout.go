@@ -108,7 +108,9 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 // says why it is not served anywhere.
 func (c *checkout) send(ctx context.Context, to Place) (done bool) {
 	err := c.forward(ctx, to)
-	c.refusal = err
+	if c.refusal = err; errors.Is(err, ErrStays) {
+		c.forward = nil
+	}
 	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !Started(err) && !mayBeGranted(err)
 }
 

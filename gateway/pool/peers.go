@@ -24,6 +24,11 @@ type Peers interface {
 	Serving(ctx context.Context, pool string) []Place
 }
 
+// Reaches reports whether the gateway of another host may be reached.
+func (d *Dispatcher) Reaches(to api.Peer) bool {
+	return d.config.Peers != nil && d.config.Peers.Reaches(to)
+}
+
 // reachesAny reports whether the error refers to another gateway that may be reached.
 func (d *Dispatcher) reachesAny(err error) bool {
 	other, isOther := errors.AsType[api.OtherHostError](err)
@@ -42,6 +47,10 @@ type Place struct {
 // ErrNotTaken is wrapped by the error of a Request's Forward if no worker can have seen the call, which then waits
 // here again.
 var ErrNotTaken = errors.New("the other host did not take the call")
+
+// ErrStays is wrapped, beside ErrNotTaken, by the error of a CheckoutRequest's Forward if the client can go nowhere any
+// more: it waits here without keeping those behind it from leaving.
+var ErrStays = errors.New("the client stays here")
 
 // errTaken is the result of a call that another host has served.
 var errTaken = errors.New("another host has served the call")
