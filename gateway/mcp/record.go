@@ -201,7 +201,7 @@ func (e *Endpoint) restore(ctx context.Context, id string, q Request) (*session,
 		return nil, errUnknown
 	}
 	if host != e.config.HostID || q.Spec.Sessions.Store == spec.StoreRedis {
-		if err := e.elsewhere(ctx, q.Pool); err != nil {
+		if err := e.noWorkersHere(ctx, q.Pool); err != nil {
 			return nil, err
 		}
 	}
@@ -262,9 +262,9 @@ type taken string
 
 func (host taken) Error() string { return "host " + string(host) + " has continued the session" }
 
-// elsewhere is an api.OtherHostError while all workers of the pool are on other hosts. It is nil if they are yet to
+// noWorkersHere is an api.OtherHostError while all workers of the pool are on other hosts. It is nil if they are yet to
 // start, perhaps here.
-func (e *Endpoint) elsewhere(ctx context.Context, pool string) error {
+func (e *Endpoint) noWorkersHere(ctx context.Context, pool string) error {
 	if e.config.Pool.HasWorkers(pool) {
 		return nil
 	}
@@ -283,7 +283,7 @@ func (e *Endpoint) give(ctx context.Context, f *flight, to pool.Place) (err erro
 		defer func() { to.Settled(err == nil) }()
 	}
 	if !e.config.Pool.Reaches(to.Peer) || !f.out.void() {
-		return fmt.Errorf("%w: %w", pool.ErrNotTaken, pool.ErrStays)
+		return pool.ErrStays
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

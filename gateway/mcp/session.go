@@ -161,9 +161,9 @@ func (e *Endpoint) sessionOf(r *http.Request, q Request) (*session, error) {
 	e.mu.Lock()
 	s := e.sessions[id]
 	e.mu.Unlock()
-	shared := q.Spec.Sessions.Store == spec.StoreRedis
-	if shared && s != nil && s.pool == q.Pool && s.principal == q.Principal && s.isSaved() {
-		err := e.elsewhere(r.Context(), q.Pool)
+	anyHost := q.Spec.Sessions.Store == spec.StoreRedis // may continue it
+	if anyHost && s != nil && s.pool == q.Pool && s.principal == q.Principal && s.isSaved() {
+		err := e.noWorkersHere(r.Context(), q.Pool)
 		if _, other := errors.AsType[api.OtherHostError](err); other {
 			e.drop(s, "all workers of its pool are on other hosts")
 			return nil, err

@@ -108,9 +108,11 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 // says why it is not served anywhere.
 func (c *checkout) send(ctx context.Context, to Place) (done bool) {
 	err := c.forward(ctx, to)
-	if c.refusal = err; errors.Is(err, ErrStays) {
+	if errors.Is(err, ErrStays) {
 		c.forward = nil
+		return false
 	}
+	c.refusal = err
 	return err == nil || api.CodeOf(err) != "" && !errors.Is(err, ErrNotTaken) && !Started(err) && !mayBeGranted(err)
 }
 

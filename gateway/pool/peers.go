@@ -48,8 +48,8 @@ type Place struct {
 // here again.
 var ErrNotTaken = errors.New("the other host did not take the call")
 
-// ErrStays is wrapped, beside ErrNotTaken, by the error of a CheckoutRequest's Forward if the client can go nowhere any
-// more: it waits here without keeping those behind it from leaving.
+// ErrStays is the error of a CheckoutRequest's Forward if the client can go nowhere any more: it waits here without
+// keeping those behind it from leaving.
 var ErrStays = errors.New("the client stays here")
 
 // errTaken is the result of a call that another host has served.
